@@ -1,0 +1,76 @@
+"""Settings from `polarproxy.toml`, the environment and flags; the later wins. A key nobody knows is an error."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from polarproxy.errors import BadSettings
+from polarproxy.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_T = TypeVar("_T")
+
+PREFIX = "POLARPROXY_"
+DEFAULT_FILE = Path("polarproxy.toml")
+_NOT_SETTINGS = ("POLARPROXY_TEST_", "POLARPROXY_CACHE")
+_NAMES = tuple(field.name for field in fields(Settings))
+
+
+def _unknown(name: str, known: tuple[str, ...], where: str) -> BadSettings:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return BadSettings(f"{where}: there is no setting {name!r}; did you mean {near[0]!r}?")
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file; raises `BadSettings` when it cannot be read."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is not TOML: {error}") from error
+    for name in values:
+        if name not in _NAMES:
+            raise _unknown(name, _NAMES, str(path))
+    return values
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings among environment variables."""
+    known = tuple(PREFIX + name.upper() for name in _NAMES)
+    values = {}
+    for name, value in environment.items():
+        if not name.startswith(PREFIX) or name.startswith(_NOT_SETTINGS):
+            continue
+        if name not in known:
+            raise _unknown(name, known, "environment")
+        values[name.removeprefix(PREFIX).lower()] = value
+    return values
+
+
+def convert(value: Any, kind: type[_T], where: str) -> _T:
+    """A value of the wanted type; text is read as the number it spells. Raises `BadSettings`."""
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"{where}: {error}") from error
+
+
+def load(flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force. `file` None: `polarproxy.toml` in the working directory, if there is one.
+
+    Flags that are None were not given.
+    """
+    values = from_file(file) if file is not None else from_file(DEFAULT_FILE) if DEFAULT_FILE.exists() else {}
+    values |= from_environment(os.environ if environment is None else environment)
+    values |= {name: value for name, value in flags.items() if value is not None}
+    return convert(values, Settings, "settings")

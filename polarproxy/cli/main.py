@@ -1,0 +1,54 @@
+"""The `polarproxy` command. Exit code 0: done; 1: the work found something wrong; 2: wrong use."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from sqlalchemy.exc import DBAPIError
+
+from polarproxy import __version__
+from polarproxy.cli.output import errors
+from polarproxy.cli.serve import serve
+from polarproxy.errors import BadExport, BadReward, BadSettings, InvalidValue, NotFound, PolarproxyError, WrongDatabase
+
+app = typer.Typer(
+    name="polarproxy",
+    help="A transparent LLM API proxy that turns any agent harness into token-faithful training data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A transparent LLM API proxy that turns any agent harness into token-faithful training data."""
+
+
+app.command()(serve)
+
+_WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, InvalidValue)
+
+
+def run() -> None:
+    """Runs the command line; errors raised on purpose are printed as a sentence."""
+    try:
+        app()
+    except PolarproxyError as error:
+        errors.print(f"[bold red]error:[/bold red] {error}", markup=True)
+        sys.exit(2 if isinstance(error, _WRONG_USE) else 1)
+    except DBAPIError as error:
+        errors.print(f"[bold red]error:[/bold red] the database refused: {error.orig}", markup=True)
+        sys.exit(1)

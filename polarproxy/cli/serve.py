@@ -1,0 +1,87 @@
+"""`polarproxy serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import uvloop
+
+from polarproxy.cli.config import load
+from polarproxy.cli.output import console
+from polarproxy.cli.runner import running_proxy
+
+if TYPE_CHECKING:
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.settings import Settings
+
+
+def serve(
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the inference engine.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback requires keys.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.")] = None,
+    db: Annotated[str | None, typer.Option(help="Where calls are stored: sqlite:///FILE or postgresql://…")] = None,
+    engine: Annotated[str | None, typer.Option(help="auto, vllm, llamacpp or plain.")] = None,
+    upstream_key: Annotated[str | None, typer.Option(help="API key for the engine.")] = None,
+    auth: Annotated[str | None, typer.Option(help="auto, off, or required (signed session keys only).")] = None,
+    admin_key: Annotated[str | None, typer.Option(help="Key of the control routes.")] = None,
+    key_file: Annotated[str | None, typer.Option(help="File with the key that signs session keys.")] = None,
+    policy_version: Annotated[int | None, typer.Option(help="Version of the weights that sample now.")] = None,
+    read_timeout: Annotated[float | None, typer.Option(help="Seconds that the engine may be silent.")] = None,
+    store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
+    queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file; default: ./polarproxy.toml if there is one.")
+    ] = None,
+) -> None:
+    """Record everything that harnesses ask of a model, and answer as the engine itself would.
+
+    Every setting can also stand in polarproxy.toml or in the environment (POLARPROXY_UPSTREAM, POLARPROXY_DB, …). Flags win
+    over the environment, the environment over the file.
+
+    Example: polarproxy serve --upstream http://127.0.0.1:8000 --db sqlite:///polar.db
+    """
+    flags = {
+        "upstream": upstream,
+        "host": host,
+        "port": port,
+        "db": db,
+        "engine": engine,
+        "upstream_key": upstream_key,
+        "auth": auth,
+        "admin_key": admin_key,
+        "key_file": key_file,
+        "policy_version": policy_version,
+        "read_timeout": read_timeout,
+        "store_timeout": store_timeout,
+        "queue_size": queue_size,
+    }
+    uvloop.run(_serve(load(flags, config)))
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with running_proxy(settings) as (base, parts):
+        await _greet(base, parts)
+        await stop.wait()
+        console.print("stopping: open replies may finish, then everything queued is stored")
+
+
+async def _greet(base: str, parts: Parts) -> None:
+    settings = parts.settings
+    console.print(f"polarproxy listens on [bold]{base}[/bold] and records to {settings.db}")
+    if settings.auth_required:
+        console.print(f"control routes take the admin key {parts.signer.admin_key}")
+    facts = await parts.engine_facts()
+    if parts.engine_known:
+        console.print(
+            f"engine: {facts.name} at {parts.upstream.base}, model {facts.model}, logprobs {facts.logprobs_mode}"
+        )
+    else:
+        console.print(f"[yellow]the engine at {parts.upstream.base} does not answer yet[/yellow]")

@@ -1,0 +1,229 @@
+"""What the engine sampled, collected from its reply piece by piece and decoded once at the end.
+
+While a reply passes by, only slices of its bytes are kept; numbers are parsed after the last byte, so that recording
+adds next to nothing to each event of a stream.
+"""
+
+from __future__ import annotations
+
+import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import numpy as np
+
+from polarproxy.errors import BadReply
+from polarproxy.model import Completion, FinishReason, Logprobs, TokenIds, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from polarproxy.model import Sampling
+
+Fields: TypeAlias = dict[str, msgspec.Raw]
+"""The members of a JSON object, each value as the bytes that came in."""
+
+NULL = msgspec.Raw(b"null")
+_REASONS = {reason.value: reason for reason in FinishReason}
+
+
+class LogprobEntry(msgspec.Struct):
+    """One sampled token in `logprobs.content`."""
+
+    token: str = ""
+    logprob: float | None = None
+    """None: the engine could not write the value as a number."""
+    bytes: msgspec.Raw | None = None
+    id: int | None = None
+    """Token id, where the engine puts it here (llama.cpp)."""
+
+
+class _LogprobContent(msgspec.Struct):
+    content: list[LogprobEntry] | None = None
+
+
+class _TokenDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int = 0
+    prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _TokenDetails | None = None
+
+
+_logprob_contents = msgspec.json.Decoder(list[_LogprobContent])
+_usage = msgspec.json.Decoder(_Usage)
+_scalar = msgspec.json.Decoder(str | int | None)
+_byte_list = msgspec.json.Decoder(list[int] | None)
+
+
+def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
+    """A JSON array of token ids; raises `BadReply` when it is anything else."""
+    text = bytes(raw).strip()
+    inner = text[1:-1].strip()
+    if not (text.startswith(b"[") and text.endswith(b"]")):
+        raise BadReply(f"expected an array of token ids, got {text[:40]!r}")
+    if not inner:
+        return TokenIds()
+    expected = inner.count(b",") + 1
+    try:
+        ids = np.fromstring(inner, dtype="<i4", sep=",")
+    except ValueError as error:
+        raise BadReply(f"an array of token ids holds something else: {error}") from error
+    if ids.size != expected or ids.min() < 0:
+        raise BadReply(f"of {expected} token ids only {ids.size} are non-negative integers")
+    return TokenIds(ids.tobytes())
+
+
+def decode_scalar(raw: msgspec.Raw | None) -> str | None:
+    """A JSON string or integer as text; None for null, absent, or anything else."""
+    if raw is None:
+        return None
+    try:
+        value = _scalar.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return None if value is None else str(value)
+
+
+def decode_usage(raw: msgspec.Raw | None) -> Usage | None:
+    """The `usage` member; None when it is absent, null or unreadable."""
+    if raw is None:
+        return None
+    try:
+        usage = _usage.decode(raw)
+    except msgspec.ValidationError:
+        return None
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=prompt.cached_tokens if prompt else None,
+        reasoning_tokens=completion.reasoning_tokens if completion else None,
+    )
+
+
+def finish_reason(raw: msgspec.Raw | None) -> FinishReason | None:
+    """None while the engine has not said; `other` for a reason we do not know."""
+    text = decode_scalar(raw)
+    if text is None:
+        return None
+    return _REASONS.get(text, FinishReason.OTHER)
+
+
+def is_null(raw: msgspec.Raw | None) -> bool:
+    """Whether a member is absent or null."""
+    return raw is None or (len(view := memoryview(raw)) == len(b"null") and bytes(view) == b"null")
+
+
+@dataclass(slots=True)
+class ChoiceCapture:
+    """The pieces of one choice, in the order in which they came."""
+
+    index: int
+    ids: list[bytes] = field(default_factory=list)
+    logprobs: list[bytes] = field(default_factory=list)
+    missing_logprobs: bool = False
+    """Some sampled tokens have no entry, and it is not known which: every value counts as missing."""
+    finish: FinishReason | None = None
+    stop: str | None = None
+
+    def take(self, ids: msgspec.Raw | None, logprobs: msgspec.Raw | None) -> None:
+        """Keeps the ids and logprobs of one piece of the reply; null and absent are nothing."""
+        if ids is not None and not is_null(ids):
+            self.ids.append(bytes(ids))
+        if logprobs is not None and not is_null(logprobs):
+            self.logprobs.append(bytes(logprobs))
+
+    def entries(self) -> list[LogprobEntry]:
+        """All logprob entries, decoded."""
+        if not self.logprobs:
+            return []
+        try:
+            parts = _logprob_contents.decode(b"[" + b",".join(self.logprobs) + b"]")
+        except msgspec.ValidationError as error:
+            raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
+        if len(parts) == 1:
+            return parts[0].content or []
+        return [entry for part in parts for entry in part.content or ()]
+
+    def token_ids(self) -> TokenIds:
+        """All sampled ids; empty when the engine gave none."""
+        if len(self.ids) == 1:
+            return decode_ids(self.ids[0])
+        inner = [piece[1:-1] for piece in self.ids if len(piece) > 2]
+        return decode_ids(b"[" + b",".join(inner) + b"]")
+
+
+@dataclass(slots=True)
+class Capture:
+    """Everything that one reply says about tokens."""
+
+    prompt: TokenIds | None = None
+    """None: the engine did not show the prompt ids (yet)."""
+    choices: dict[int, ChoiceCapture] = field(default_factory=dict)
+    usage: Usage | None = None
+    model: str | None = None
+    request_id: str | None = None
+    error: str | None = None
+    """The engine's own error inside a stream, as it wrote it."""
+    applied: Sampling | None = None
+    """Sampling parameters as the engine says it applied them. None: it does not say."""
+
+    def choice(self, index: int) -> ChoiceCapture:
+        """The capture of the choice with this index."""
+        found = self.choices.get(index)
+        if found is None:
+            found = self.choices[index] = ChoiceCapture(index)
+        return found
+
+    def finished(self) -> int:
+        """How many choices have said why they ended."""
+        return sum(choice.finish is not None for choice in self.choices.values())
+
+    def completions(self) -> tuple[Completion, ...]:
+        """The sampled tokens of every choice, by index; raises `BadReply` when they cannot be read."""
+        return tuple(self._completion(self.choices[index]) for index in sorted(self.choices))
+
+    def _completion(self, choice: ChoiceCapture) -> Completion:
+        ids = choice.token_ids()
+        logprobs = None
+        if choice.missing_logprobs:
+            logprobs = Logprobs.of([None] * len(ids))
+        elif choice.logprobs:
+            logprobs = _logprobs(choice.entries())
+        return Completion(
+            index=choice.index,
+            token_ids=ids,
+            logprobs=logprobs,
+            finish_reason=choice.finish,
+            stop_reason=choice.stop,
+        )
+
+    def token_texts(self, wanted: Iterable[int]) -> dict[int, bytes]:
+        """The bytes of those sampled tokens whose ids are `wanted`, as the engine spelled them."""
+        missing, texts = set(wanted), dict[int, bytes]()
+        for choice in self.choices.values():
+            entries = choice.entries()
+            ids = list(choice.token_ids())
+            if len(ids) != len(entries):
+                continue
+            for token_id, entry in zip(ids, entries, strict=True):
+                if token_id in missing and not entry.token.startswith("token_id:"):
+                    texts[token_id] = _entry_bytes(entry)
+        return texts
+
+
+def _entry_bytes(entry: LogprobEntry) -> bytes:
+    numbers = _byte_list.decode(entry.bytes) if entry.bytes is not None else None
+    return bytes(numbers) if numbers is not None else entry.token.encode("utf-8", "surrogatepass")
+
+
+def _logprobs(entries: list[LogprobEntry]) -> Logprobs:
+    nan = float("nan")
+    values = array.array("f", [nan if entry.logprob is None else entry.logprob for entry in entries])
+    return Logprobs(values.tobytes())

@@ -1,0 +1,200 @@
+"""vLLM: what to add to a chat request so that the reply carries ids and logprobs, and how to take them out again.
+
+Written from vLLM 0.32 (`vllm/entrypoints/openai/chat_completion`). `prompt_token_ids` stands at the top of a reply (in a
+stream: of the first chunk of each choice), `token_ids` and `logprobs` in each choice, also in chunks with an empty delta.
+What the client did not ask for becomes `null`, which is what vLLM itself would have sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from polarproxy.engine.capture import (
+    NULL,
+    Capture,
+    Fields,
+    decode_ids,
+    decode_scalar,
+    decode_usage,
+    finish_reason,
+    is_null,
+)
+from polarproxy.engine.plan import Plan, ReplyReader
+from polarproxy.errors import BadReply
+
+_object = msgspec.json.Decoder(Fields)
+_choices = msgspec.json.Decoder(list[Fields])
+_flag = msgspec.json.Decoder(bool | None)
+_index = msgspec.json.Decoder(int)
+_encode = msgspec.json.Encoder().encode
+
+_TRUE = msgspec.Raw(b"true")
+_ZERO = msgspec.Raw(b"0")
+_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
+_REASONING = ("reasoning", "reasoning_content")
+_EMPTY = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client asked to see in its reply."""
+
+    prompt_ids: bool = False
+    token_ids: bool = False
+    logprobs: bool = False
+    usage: bool = False
+    """Streams only: a last chunk with usage. A reply in one piece always has it."""
+    reasoning: bool = True
+
+    @property
+    def everything(self) -> bool:
+        """Whether a reply can go to the client as it is."""
+        return self.prompt_ids and self.token_ids and self.logprobs and self.usage and self.reasoning
+
+
+def _is_true(raw: msgspec.Raw | None) -> bool:
+    try:
+        return raw is not None and bool(_flag.decode(raw))
+    except msgspec.ValidationError:
+        return False
+
+
+def ask(fields: Fields, *, stream: bool, usage: bool) -> tuple[Fields, Asked]:
+    """The request to send, and what the client itself asked for.
+
+    `top_logprobs` must be a number: a null switches logprobs off in silence. `include_reasoning: false` suppresses ids, so
+    it is never sent on; the reasoning is taken out of the reply instead.
+    """
+    hidden = "include_reasoning" in fields and not _is_true(fields["include_reasoning"])
+    top_is_null = "top_logprobs" in fields and bytes(fields["top_logprobs"]) == b"null"
+    wants_ids = _is_true(fields.get("return_token_ids"))
+    asked = Asked(
+        prompt_ids=wants_ids,
+        token_ids=wants_ids and not hidden,
+        logprobs=_is_true(fields.get("logprobs")) and not top_is_null and not hidden,
+        usage=usage if stream else True,
+        reasoning=not hidden,
+    )
+    sent = {name: value for name, value in fields.items() if name != "include_reasoning"}
+    sent["return_token_ids"] = _TRUE
+    if not _is_true(fields.get("logprobs")):
+        sent["logprobs"] = _TRUE
+        sent["top_logprobs"] = _ZERO
+    elif top_is_null or "top_logprobs" not in fields:
+        sent["top_logprobs"] = _ZERO
+    if stream and not asked.usage:
+        sent["stream_options"] = _WITH_USAGE
+    return sent, asked
+
+
+def plan(fields: Fields, *, stream: bool, usage: bool) -> Plan:
+    """How to send one request to vLLM and read what comes back."""
+    sent, asked = ask(fields, stream=stream, usage=usage)
+    return Plan(body=_encode(sent), stream=stream, reader=Reader(asked))
+
+
+class Reader(ReplyReader):
+    """Reads one reply, keeps its tokens in `capture`, and returns what the client is to see."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__(Capture())
+        self._asked = asked
+
+    def event(self, data: bytes) -> bytes | None:
+        """The `data` of one chunk, as the client is to see it; None when it would not have been sent to this client.
+
+        Raises `BadReply` when it is not a chunk of the chat API.
+        """
+        chunk = self._object(data)
+        if "choices" not in chunk:
+            return self._without_choices(chunk, data)
+        self._head(chunk)
+        choices = self._choice_list(chunk)
+        if not choices:
+            return data if self._asked.usage else None
+        kept = [choice for choice in choices if self._choice(choice, "delta")]
+        if self._asked.everything:
+            return data
+        if not kept:
+            return None
+        return self._encode(chunk, kept)
+
+    def body(self, data: bytes) -> bytes:
+        """A whole reply, as the client is to see it; raises `BadReply` when it is not one of the chat API."""
+        reply = self._object(data)
+        if "choices" not in reply:
+            raise BadReply(f"the engine's reply has no choices: {data[:200]!r}")
+        self._head(reply)
+        choices = self._choice_list(reply)
+        for choice in choices:
+            self._choice(choice, "message")
+        if self._asked.everything:
+            return data
+        return self._encode(reply, choices)
+
+    def _object(self, data: bytes) -> Fields:
+        try:
+            return _object.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadReply(f"the engine sent something that is not a JSON object: {data[:200]!r}") from error
+
+    def _choice_list(self, reply: Fields) -> list[Fields]:
+        try:
+            return _choices.decode(reply["choices"])
+        except msgspec.ValidationError as error:
+            raise BadReply(f"the choices of the engine's reply cannot be read: {error}") from error
+
+    def _without_choices(self, chunk: Fields, data: bytes) -> bytes:
+        if "error" in chunk:
+            self.capture.error = bytes(chunk["error"]).decode("utf-8", "replace")
+        return data
+
+    def _head(self, reply: Fields) -> None:
+        capture = self.capture
+        prompt = reply.get("prompt_token_ids")
+        if prompt is not None:
+            if capture.prompt is None and not is_null(prompt):
+                capture.prompt = decode_ids(prompt)
+            if not self._asked.prompt_ids:
+                reply["prompt_token_ids"] = NULL
+        if capture.model is None:
+            capture.model = decode_scalar(reply.get("model"))
+            capture.request_id = decode_scalar(reply.get("id"))
+        if "usage" in reply:
+            capture.usage = decode_usage(reply["usage"]) or capture.usage
+
+    def _choice(self, choice: Fields, part: str) -> bool:
+        """Takes the tokens out of a choice; whether anything is left that this client would have been sent."""
+        kept = self.capture.choice(_index.decode(choice["index"]) if "index" in choice else 0)
+        kept.take(choice.get("token_ids"), choice.get("logprobs"))
+        if kept.finish is None:
+            kept.finish = finish_reason(choice.get("finish_reason"))
+            if kept.finish is not None:
+                kept.stop = decode_scalar(choice.get("stop_reason"))
+        asked = self._asked
+        if not asked.token_ids and "token_ids" in choice:
+            choice["token_ids"] = NULL
+        if not asked.logprobs and "logprobs" in choice:
+            choice["logprobs"] = NULL
+        if not asked.reasoning and part in choice:
+            choice[part] = _hide_reasoning(choice[part], drop=part == "delta")
+        if part == "message" or asked.token_ids or asked.logprobs:
+            return True
+        return kept.finish is not None or part not in choice or bytes(choice[part]) != _EMPTY
+
+    def _encode(self, reply: Fields, choices: list[Fields]) -> bytes:
+        reply["choices"] = msgspec.Raw(_encode(choices))
+        return _encode(reply)
+
+
+def _hide_reasoning(message: msgspec.Raw, *, drop: bool) -> msgspec.Raw:
+    members = _object.decode(message)
+    for name in _REASONING:
+        if name in members:
+            if drop:
+                del members[name]
+            else:
+                members[name] = NULL
+    return msgspec.Raw(_encode(members))

@@ -1,0 +1,73 @@
+"""Every error raised on purpose, each named after the boundary it crossed.
+
+The message is written for the person who reads it: what happened, and what to do. The command line prints it without a
+stack trace; the proxy turns it into the error shape of the client's dialect.
+"""
+
+
+class PolarproxyError(Exception):
+    """Base of every error that polarproxy raises on purpose."""
+
+
+class InvalidValue(PolarproxyError):
+    """A value of our own could not be built, because its parts contradict each other."""
+
+
+class BadSettings(PolarproxyError):
+    """The configuration (file, environment or flags) cannot be used."""
+
+
+class BadRequest(PolarproxyError):
+    """What the client sent is not a request of the dialect."""
+
+
+class BadKey(PolarproxyError):
+    """A session key is malformed, wrongly signed, or used on a session that is not its own."""
+
+
+class SessionClosed(PolarproxyError):
+    """The session was closed; it takes no more calls."""
+
+
+class BadReply(PolarproxyError):
+    """The engine answered something that cannot be read as a reply of its API."""
+
+
+class EngineUnreachable(PolarproxyError):
+    """The engine could not be reached, or went away before the end of its reply."""
+
+
+class EngineTimeout(PolarproxyError):
+    """The engine was silent for longer than the configured limit."""
+
+
+class EmbeddedEngineError(PolarproxyError):
+    """The embedded engine is not installed, could not load its model, or did not start."""
+
+
+class StoreUnavailable(PolarproxyError):
+    """The store could not take or give a record now; trying again later may help."""
+
+
+class StoreConflict(PolarproxyError):
+    """A record with this id is already stored, with another content."""
+
+
+class StoreDamaged(PolarproxyError):
+    """What was read back is not what was written: a digest or a length does not match."""
+
+
+class WrongDatabase(PolarproxyError):
+    """The database URL cannot be used: unknown scheme, foreign content, or another schema version."""
+
+
+class NotFound(PolarproxyError):
+    """No record has the given id."""
+
+
+class BadReward(PolarproxyError):
+    """A reward is not a finite number, or a component of it is malformed."""
+
+
+class BadExport(PolarproxyError):
+    """An export cannot be made from these sessions with these options."""

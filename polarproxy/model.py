@@ -1,0 +1,335 @@
+"""The nouns: what a rollout, a call and its tokens are, as values that cannot be wrong.
+
+Only what happened is described here. A `Call` is written once; what becomes known later (delivered, a reward, a changed
+kind) is a fact of its own. Branches, groups, samples and batches are views, computed elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarproxy.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from numpy.typing import NDArray
+
+TOKEN_BYTES = 4
+_INT32 = np.dtype("<i4")
+_FLOAT32 = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A sequence of token ids, held as the bytes of little-endian int32.
+
+    The bytes are what is hashed, compared, compressed and stored; `array` is a read-only view of them, without a copy.
+    """
+
+    raw: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.raw) % TOKEN_BYTES:
+            raise InvalidValue(f"token ids take 4 bytes each; {len(self.raw)} bytes is not a multiple of 4")
+
+    @classmethod
+    def of(cls, ids: Iterable[int]) -> TokenIds:
+        """From integers; raises `InvalidValue` when one does not fit into int32 or is negative."""
+        try:
+            array = np.fromiter(ids, dtype=np.int64)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidValue(f"token ids must be integers below 2**31: {error}") from error
+        if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int32).max):
+            raise InvalidValue(f"token ids must lie in 0..2**31-1, found {array.min()}..{array.max()}")
+        return cls(array.astype(_INT32).tobytes())
+
+    @cached_property
+    def array(self) -> NDArray[np.int32]:
+        """The ids, int32 `[len]`, read-only."""
+        return np.frombuffer(self.raw, dtype=_INT32)
+
+    def __len__(self) -> int:
+        return len(self.raw) // TOKEN_BYTES
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.array.tolist())
+
+    def __add__(self, other: TokenIds) -> TokenIds:
+        return TokenIds(self.raw + other.raw)
+
+    def startswith(self, prefix: TokenIds) -> bool:
+        """Whether these ids begin with all of `prefix`."""
+        return self.raw.startswith(prefix.raw)
+
+    def cut(self, start: int, stop: int | None = None) -> TokenIds:
+        """The ids `[start:stop]`, counted in tokens."""
+        return TokenIds(self.raw[start * TOKEN_BYTES : None if stop is None else stop * TOKEN_BYTES])
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Log-probabilities (natural logarithm) of sampled tokens, held as the bytes of little-endian float32.
+
+    NaN stands for a value that the engine left out or that was not a number; nothing is ever filled in.
+    """
+
+    raw: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len(self.raw) % TOKEN_BYTES:
+            raise InvalidValue(f"logprobs take 4 bytes each; {len(self.raw)} bytes is not a multiple of 4")
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Logprobs:
+        """From numbers; None becomes NaN."""
+        numbers = [float("nan") if value is None else value for value in values]
+        return cls(np.asarray(numbers, dtype=_FLOAT32).tobytes())
+
+    @cached_property
+    def array(self) -> NDArray[np.float32]:
+        """The values, float32 `[len]`, read-only."""
+        return np.frombuffer(self.raw, dtype=_FLOAT32)
+
+    def __len__(self) -> int:
+        return len(self.raw) // TOKEN_BYTES
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.array.tolist())
+
+
+class Dialect(StrEnum):
+    """A provider's API format, as spoken by the client."""
+
+    CHAT = "chat"
+
+
+class TokenSource(StrEnum):
+    """Where the token ids of a call come from."""
+
+    ENGINE = "engine"
+    NONE = "none"
+
+
+class FinishReason(StrEnum):
+    """Why sampling of one completion ended, in the engine's own words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    ABORT = "abort"
+    OTHER = "other"
+
+
+class CallStatus(StrEnum):
+    """How an exchange with the model ended."""
+
+    COMPLETED = "completed"
+    """The engine finished its reply."""
+    REJECTED = "rejected"
+    """The engine refused the request (a 4xx); nothing was sampled."""
+    ENGINE_ERROR = "engine_error"
+    """The engine failed, or went away in the middle; what was sampled until then is kept."""
+    TIMEOUT = "timeout"
+    """The engine was silent for longer than the limit; what was sampled until then is kept."""
+    ABORTED = "aborted"
+    """The client left before the end; what was sampled until then is kept."""
+
+
+class CallKind(StrEnum):
+    """What a call was for. Only `main` and `subagent` are trained by default."""
+
+    MAIN = "main"
+    SUBAGENT = "subagent"
+    COMPACTION = "compaction"
+    SUMMARY = "summary"
+    TITLE = "title"
+    PROBE = "probe"
+    FALLBACK = "fallback"
+    UNKNOWN = "unknown"
+
+
+class LogprobsMode(StrEnum):
+    """Which distribution the recorded log-probabilities belong to (vLLM's `--logprobs-mode`)."""
+
+    RAW = "raw"
+    """Before temperature, top-k, top-p and penalties."""
+    PROCESSED = "processed"
+    """After them: the distribution that the token was really drawn from."""
+    UNKNOWN = "unknown"
+
+
+class SessionStatus(StrEnum):
+    """How a rollout ended; `open` while calls may still come."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    AGENT_ERROR = "agent_error"
+    TIMEOUT = "timeout"
+    INFRA_ERROR = "infra_error"
+    EVALUATOR_ERROR = "evaluator_error"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the engine reported them. None: the engine did not say."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling parameters of a call. None: neither the client nor the engine's known defaults said."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    n: int = 1
+    logprobs_mode: LogprobsMode = LogprobsMode.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled choice of a call."""
+
+    index: int
+    """The choice index; 0 unless the client asked for n > 1."""
+    token_ids: TokenIds
+    """C: the sampled tokens, the stop token included when it was sampled. Empty when the engine gave no ids."""
+    logprobs: Logprobs | None
+    """L: one value per sampled token. None: the engine gave none. The lengths may differ; then nothing is trained."""
+    finish_reason: FinishReason | None
+    """None: the reply was cut before the engine said why it ended."""
+    stop_reason: str | None = None
+    """The stop string or stop token id that ended it, as text. None: an end-of-sequence token, or not ended by a stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When things happened, in microseconds after the arrival of the request (a monotonic clock)."""
+
+    first_byte_us: int | None = None
+    """First byte of the engine's reply. None: there was none."""
+    last_byte_us: int | None = None
+    """Last byte of the engine's reply that was read. None: there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One exchange with the model, exactly as it happened. Written once, never changed."""
+
+    call_id: str
+    session_id: str
+    ordinal: int
+    """Place in the session by arrival, from 0; the only order there is."""
+    arrived_at: datetime
+    """UTC. For people; never used to order calls."""
+    dialect: Dialect
+    path: str
+    streamed: bool
+    engine: str
+    status: CallStatus
+    http_status: int | None
+    """Status of the engine's answer. None: it never answered."""
+    error: str | None
+    """What went wrong, in words. None: nothing did."""
+    requested_model: str | None
+    served_model: str | None
+    prompt_token_ids: TokenIds | None
+    """P: exactly what the engine conditioned on. None: the engine did not say."""
+    completions: tuple[Completion, ...]
+    token_source: TokenSource
+    usage: Usage | None
+    sampling: Sampling
+    headers: tuple[tuple[str, str], ...] = ()
+    """Request headers kept for attribution and lineage; secrets are never among them."""
+    request_body: bytes = b""
+    """The request as the client sent it."""
+    tools_digest: str | None = None
+    """Digest of the request's `tools`. None: it had none."""
+    template_digest: str | None = None
+    """Digest of the engine's chat template. None: the engine does not show it."""
+    engine_request_id: str | None = None
+    policy_version_min: int = 0
+    """The policy version in force when the request was sent to the engine."""
+    policy_version_max: int = 0
+    """The policy version in force when the last token was read."""
+    timing: Timing = field(default_factory=Timing)
+
+    def __post_init__(self) -> None:
+        if self.ordinal < 0:
+            raise InvalidValue(f"call {self.call_id}: ordinal {self.ordinal} is negative")
+        indices = [completion.index for completion in self.completions]
+        if len(set(indices)) != len(indices):
+            raise InvalidValue(f"call {self.call_id}: two completions share an index ({indices})")
+        if self.policy_version_min > self.policy_version_max:
+            raise InvalidValue(
+                f"call {self.call_id}: policy version {self.policy_version_min} at its start"
+                f" is later than {self.policy_version_max} at its end"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedCall:
+    """A call together with the facts that were appended to it later."""
+
+    call: Call
+    delivered: bool = False
+    """Whether the whole reply is known to have been handed to the client."""
+    kind: CallKind = CallKind.MAIN
+
+
+@dataclass(frozen=True, slots=True)
+class RewardComponent:
+    """One named part of a reward."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A reward as somebody set it. The latest one of a session counts; earlier ones stay as history."""
+
+    value: float
+    components: tuple[RewardComponent, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (("reward", self.value), *((part.name, part.value) for part in self.components)):
+            if not np.isfinite(value):
+                raise InvalidValue(f"{name} is {value}; a reward is a finite number")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One rollout as recorded."""
+
+    session_id: str
+    created_at: datetime
+    origin: str = "api"
+    """How the session came to be: `api` (made on purpose), `path`, `header`, or `root` (an unattributed conversation)."""
+    status: SessionStatus = SessionStatus.OPEN
+    task_id: str | None = None
+    group_id: str | None = None
+    """Sibling sessions of one task share it. None: the session stands alone and has no baseline."""
+    harness: str | None = None
+    model: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    reward: Reward | None = None
+    """The latest reward. None: nothing has set one, which is not the same as 0."""

@@ -1,0 +1,1 @@
+"""The aiohttp application: address, exchange, upstream, record; and the control routes."""

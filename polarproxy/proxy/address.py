@@ -1,0 +1,72 @@
+"""Which session does a request belong to? First match wins: path, signed key, header; otherwise the conversation itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import BadKey
+from polarproxy.proxy.keys import is_session_id, is_session_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.proxy.keys import Signer
+
+SESSION_HEADER = "x-polarproxy-session"
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a request goes."""
+
+    route: str
+    """The path without our prefix."""
+    session_id: str | None
+    """None: the client named no session; the conversation is recognised by its messages."""
+    origin: str
+    """`path`, `key`, `header` or `root`."""
+    signed: bool
+    """Whether a valid session key came with it."""
+
+
+def offered_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
+    """The API key of a request, wherever its dialect puts it. None: it has none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    for name in _KEY_HEADERS:
+        if name in headers:
+            return headers[name]
+    return query.get("key")
+
+
+def _split_path(path: str) -> tuple[str | None, str]:
+    if not path.startswith("/s/"):
+        return None, path
+    name, slash, rest = path.removeprefix("/s/").partition("/")
+    return name, slash + rest
+
+
+def locate(path: str, headers: Mapping[str, str], query: Mapping[str, str], signer: Signer) -> Address:
+    """Raises `BadKey` for a wrong signature, for a key used on another session's path, and for a malformed session id."""
+    named, route = _split_path(path)
+    key = offered_key(headers, query)
+    signed = signer.session_of(key) if key is not None and is_session_key(key) else None
+    if named is not None and is_session_key(named):
+        named = signed = signer.session_of(named)
+    if named is not None:
+        if not is_session_id(named):
+            raise BadKey(f"{named!r} cannot name a session; use up to 128 letters, digits, '.', '_' and '-'")
+        if signed is not None and signed != named:
+            raise BadKey(f"the key is that of session {signed}, the path names session {named}")
+        return Address(route, named, "path", signed is not None)
+    if signed is not None:
+        return Address(route, signed, "key", signed=True)
+    header = headers.get(SESSION_HEADER)
+    if header is None:
+        return Address(route, None, "root", signed=False)
+    if not is_session_id(header):
+        raise BadKey(f"{SESSION_HEADER}: {header!r} cannot name a session")
+    return Address(route, header, "header", signed=False)

@@ -1,0 +1,155 @@
+"""The control routes: making and closing sessions, rewards, the policy version, counts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from aiohttp import web
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from polarproxy.errors import BadRequest, InvalidValue, StoreConflict, StoreUnavailable
+from polarproxy.model import Reward, RewardComponent, Session, SessionStatus
+from polarproxy.proxy.keys import is_session_id
+from polarproxy.store.ids import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polarproxy.proxy.parts import Parts
+
+_T = TypeVar("_T")
+
+
+class NewSession(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of `POST /api/sessions`; everything is optional."""
+
+    session_id: str | None = None
+    task_id: str | None = None
+    group_id: str | None = None
+    harness: str | None = None
+    model: str | None = None
+    metadata: dict[str, str] = {}
+
+
+class _Metric(msgspec.Struct):
+    name: str
+    value: float
+    type: str = "Metric"
+
+
+class NewReward(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of `POST /api/sessions/{id}/rewards` (Nova Forge's handler form)."""
+
+    aggregate_reward_score: float | None = None
+    aggregate_score: float | None = None
+    id: str | None = None
+    metrics_list: list[_Metric] = []
+
+
+class _Closing(msgspec.Struct, forbid_unknown_fields=True):
+    status: SessionStatus = SessionStatus.COMPLETED
+
+
+class _Policy(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+
+
+def _read(body: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not what this route takes: {error}") from error
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
+
+
+async def _store(change: Callable[..., _T], *arguments: Any) -> _T:
+    """Runs a change of the store beside the event loop."""
+    try:
+        return await asyncio.to_thread(change, *arguments)
+    except IntegrityError as error:
+        raise StoreConflict(f"that contradicts what is stored: {error.orig}") from error
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the store could not commit: {error.orig}") from error
+
+
+def access(base: str, session_id: str, key: str) -> dict[str, Any]:
+    """Base URLs and environment variables with which each family of harnesses reaches this session."""
+    root = f"{base}/s/{session_id}"
+    return {
+        "session_id": session_id,
+        "api_key": key,
+        "base_urls": {"openai": f"{root}/v1", "anthropic": root, "gemini": root},
+        "env": {
+            "openai": {"OPENAI_BASE_URL": f"{root}/v1", "OPENAI_API_BASE": f"{root}/v1", "OPENAI_API_KEY": key},
+            "anthropic": {"ANTHROPIC_BASE_URL": root, "ANTHROPIC_API_KEY": key},
+            "gemini": {"GOOGLE_GEMINI_BASE_URL": root, "GEMINI_API_KEY": key},
+        },
+    }
+
+
+async def make_session(parts: Parts, http: web.Request) -> web.Response:
+    """`POST /api/sessions`."""
+    wanted = _read(await http.read(), NewSession)
+    session_id = new_id("s") if wanted.session_id is None else wanted.session_id
+    if not is_session_id(session_id):
+        raise BadRequest(f"{session_id!r} cannot name a session; use up to 128 letters, digits, '.', '_' and '-'")
+    session = Session(
+        session_id=session_id,
+        created_at=datetime.now(UTC),
+        task_id=wanted.task_id,
+        group_id=wanted.group_id if wanted.group_id is not None else wanted.task_id,
+        harness=wanted.harness,
+        model=wanted.model,
+        metadata=tuple(sorted(wanted.metadata.items())),
+    )
+    await _store(parts.repository.add_session, session)
+    parts.arrivals.made(session_id)
+    return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
+
+
+async def show_session(parts: Parts, http: web.Request) -> web.Response:
+    """`GET /api/sessions/{session_id}`."""
+    return _json(asdict(await _store(parts.repository.session, http.match_info["session_id"])))
+
+
+async def close_session(parts: Parts, http: web.Request) -> web.Response:
+    """`POST /api/sessions/{session_id}/close`."""
+    session_id, wanted = http.match_info["session_id"], _read(await http.read(), _Closing)
+    await _store(parts.repository.set_status, session_id, wanted.status)
+    parts.arrivals.closed(session_id, wanted.status)
+    return _json({"session_id": session_id, "status": wanted.status})
+
+
+async def add_reward(parts: Parts, http: web.Request) -> web.Response:
+    """`POST /api/sessions/{session_id}/rewards`."""
+    session_id, wanted = http.match_info["session_id"], _read(await http.read(), NewReward)
+    total = wanted.aggregate_reward_score if wanted.aggregate_reward_score is not None else wanted.aggregate_score
+    if total is None:
+        raise BadRequest("the reward has neither aggregate_reward_score nor aggregate_score")
+    try:
+        reward = Reward(total, tuple(RewardComponent(metric.name, metric.value) for metric in wanted.metrics_list))
+    except InvalidValue as error:
+        raise BadRequest(str(error)) from error
+    await _store(parts.repository.add_reward, session_id, reward)
+    return _json({"session_id": session_id, "reward": reward.value}, 201)
+
+
+async def set_policy(parts: Parts, http: web.Request) -> web.Response:
+    """`POST /api/policy`: which weights sample from now on."""
+    version = _read(await http.read(), _Policy).version
+    if version < parts.recorder.policy_version:
+        raise BadRequest(f"policy version {version} is older than the current {parts.recorder.policy_version}")
+    parts.recorder.policy_version = version
+    return _json({"version": version})
+
+
+async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
+    """`GET /api/stats`: counts since the process started."""
+    return _json({**asdict(parts.stats), "waiting": parts.writer.waiting, "last_error": parts.writer.last_error})

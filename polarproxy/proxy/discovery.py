@@ -1,0 +1,60 @@
+"""Asking an engine what it is and what it can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from polarproxy.engine import probe
+from polarproxy.errors import EngineTimeout, EngineUnreachable
+from polarproxy.model import LogprobsMode, Sampling
+
+if TYPE_CHECKING:
+    from polarproxy.engine.probe import EngineFacts
+    from polarproxy.proxy.upstream import Upstream
+    from polarproxy.settings import EngineName
+
+
+async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None = None) -> bytes | None:
+    """The body of a 200 answer; None for any other answer, or none."""
+    try:
+        status, answer = await upstream.ask(method, path, body)
+    except (EngineTimeout, EngineUnreachable):
+        return None
+    return answer if status == 200 else None
+
+
+async def discover(upstream: Upstream, wanted: EngineName = "auto") -> EngineFacts | None:
+    """What is known of the engine; None while it does not answer. `wanted` overrules what it calls itself."""
+    models = await _ask(upstream, "GET", "/v1/models")
+    if models is None:
+        return None
+    facts = probe.recognise(models)
+    if wanted != "auto":
+        facts = replace(facts, name=wanted)
+    if facts.name == "vllm":
+        return replace(
+            facts,
+            logprobs_mode=await _logprobs_mode(upstream, facts.model or ""),
+            template_digest=await _template(upstream, "/tokenizer_info"),
+            defaults=await _defaults(upstream, facts.model or ""),
+        )
+    if facts.name == "llamacpp":
+        return replace(facts, template_digest=await _template(upstream, "/props"))
+    return facts
+
+
+async def _logprobs_mode(upstream: Upstream, model: str) -> LogprobsMode:
+    cool = await _ask(upstream, "POST", "/v1/completions", probe.mode_request(model, 1.0))
+    hot = await _ask(upstream, "POST", "/v1/completions", probe.mode_request(model, 2.0))
+    return LogprobsMode.UNKNOWN if cool is None or hot is None else probe.logprobs_mode(cool, hot)
+
+
+async def _template(upstream: Upstream, path: str) -> str | None:
+    answer = await _ask(upstream, "GET", path)
+    return None if answer is None else probe.template_digest(answer)
+
+
+async def _defaults(upstream: Upstream, model: str) -> Sampling:
+    answer = await _ask(upstream, "POST", "/v1/chat/completions/render", probe.render_request(model))
+    return Sampling() if answer is None else probe.default_sampling(answer)

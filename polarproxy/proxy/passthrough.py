@@ -1,0 +1,41 @@
+"""Routes that are relayed as they are, and not recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from polarproxy.errors import EngineTimeout, EngineUnreachable
+from polarproxy.proxy import headers
+from polarproxy.proxy.replies import refuse_for
+from polarproxy.proxy.upstream import engine_errors
+
+if TYPE_CHECKING:
+    from polarproxy.proxy.parts import Parts
+
+
+async def passthrough(parts: Parts, http: web.Request, route: str) -> web.StreamResponse:
+    """Sends the request on and the answer back, bytes as they come."""
+    sent = headers.to_engine(http.headers.items(), parts.settings.upstream_key)
+    body = await http.read() if http.can_read_body else None
+    path = route + (f"?{http.query_string}" if http.query_string else "")
+    try:
+        upstream = await parts.upstream.send(http.method, path, sent, body)
+    except (EngineTimeout, EngineUnreachable) as error:
+        return refuse_for(error)
+    async with upstream:
+        client = web.StreamResponse(status=upstream.status, headers=headers.to_client(upstream.headers))
+        if "Content-Length" in upstream.headers:
+            client.content_length = int(upstream.headers["Content-Length"])
+        await client.prepare(http)
+        try:
+            async with engine_errors():
+                async for chunk in upstream.content.iter_any():
+                    await client.write(chunk)
+        except (EngineTimeout, EngineUnreachable):
+            if http.transport is not None:
+                http.transport.close()
+            return client
+        await client.write_eof()
+        return client

@@ -1,0 +1,101 @@
+"""Relaying a stream: bytes go out as they come in, except the end, which waits until the call is stored.
+
+The end is held back from the event in which the last choice says why it finished: a client that stops reading there has
+seen the end as surely as one that waits for `[DONE]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import BadReply
+from polarproxy.proxy.upstream import engine_errors
+from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp import web
+
+    from polarproxy.proxy.recorder import Exchange
+
+_DRAIN_S = 0.5
+
+
+@dataclass(slots=True)
+class StreamRelay:
+    """One stream on its way from the engine to the client."""
+
+    exchange: Exchange
+    keep: bool = False
+    """Whether the events are kept, to recognise the conversation later."""
+    kept: list[bytes] = field(default_factory=list)
+    held: list[bytes] = field(default_factory=list)
+    ended: bool = False
+    """Whether the engine said that the stream is over."""
+    _splitter: EventSplitter = field(default_factory=EventSplitter)
+
+    async def run(self, upstream: aiohttp.ClientResponse, client: web.StreamResponse) -> None:
+        """Relays until the engine ends. What is left in `held` is for the caller to send, once the call is stored.
+
+        Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `ConnectionResetError` when
+        the client does.
+        """
+        chunks = upstream.content.iter_any()
+        while not self.ended:
+            async with engine_errors():
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            self.exchange.saw_bytes()
+            out = self.feed(chunk)
+            if out:
+                await client.write(out)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What the client may see now of the events that `chunk` completes."""
+        out: list[bytes] = []
+        for event in self._splitter.feed(chunk):
+            view = self._view(event)
+            if view is None:
+                continue
+            if self.keep:
+                self.kept.append(view)
+            (self.held if self.held or self._is_end() else out).append(view)
+            if self.ended:
+                break
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def rest(self) -> bytes:
+        """Bytes after the last whole event, when the stream ended inside one."""
+        return self._splitter.rest()
+
+    def _view(self, event: bytes) -> bytes | None:
+        data = event_data(event)
+        if data is None:
+            return event
+        if data == DONE:
+            self.ended = True
+            return event
+        try:
+            view = self.exchange.plan.reader.event(data)
+        except BadReply as error:
+            self.exchange.error = str(error)
+            return event
+        if view is None:
+            return None
+        return event if view is data else encode_event(view)
+
+    def _is_end(self) -> bool:
+        capture = self.exchange.capture
+        return self.ended or capture.error is not None or capture.finished() >= self.exchange.request.sampling.n
+
+
+async def drain(upstream: aiohttp.ClientResponse) -> None:
+    """Reads the last bytes of a stream that is over, so that its connection can serve the next request."""
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            await upstream.content.read()
+    except TimeoutError:
+        upstream.close()

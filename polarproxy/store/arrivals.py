@@ -1,0 +1,83 @@
+"""Giving each request its place in its session, at the moment it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import SessionClosed
+from polarproxy.model import SessionStatus
+
+if TYPE_CHECKING:
+    from polarproxy.store.repository import Repository, SessionState
+
+_KEPT = 65_536
+
+
+@dataclass(slots=True)
+class _Live:
+    status: SessionStatus
+    next_ordinal: int
+    under_way: int = 0
+
+
+class Arrivals:
+    """Next ordinals of the sessions that are alive, read from the store on first sight."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._live: OrderedDict[str, _Live] = OrderedDict()
+        self._loading: dict[str, asyncio.Task[SessionState | None]] = {}
+
+    async def arrive(self, session_id: str) -> int:
+        """The ordinal of a new call; raises `SessionClosed`. Must be answered by `leave`."""
+        live = self._live.get(session_id)
+        if live is None:
+            state = await self._load(session_id)
+            live = self._live.get(session_id)
+            if live is None:
+                live = self._live[session_id] = _Live(
+                    SessionStatus.OPEN if state is None else state.status, 0 if state is None else state.next_ordinal
+                )
+        if live.status is not SessionStatus.OPEN:
+            raise SessionClosed(f"session {session_id} is closed ({live.status}); make a new one for more calls")
+        self._live.move_to_end(session_id)
+        ordinal = live.next_ordinal
+        live.next_ordinal += 1
+        live.under_way += 1
+        self._forget_oldest()
+        return ordinal
+
+    def leave(self, session_id: str) -> None:
+        """The call is stored, or lost for good."""
+        live = self._live.get(session_id)
+        if live is not None:
+            live.under_way -= 1
+
+    def made(self, session_id: str) -> None:
+        """The session was just made, and is stored."""
+        self._live[session_id] = _Live(SessionStatus.OPEN, 0)
+
+    def closed(self, session_id: str, status: SessionStatus) -> None:
+        """The session's status changed, and is stored."""
+        live = self._live.get(session_id)
+        if live is not None:
+            live.status = status
+
+    async def _load(self, session_id: str) -> SessionState | None:
+        """Reads the state once, however many requests wait for it."""
+        task = self._loading.get(session_id)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._repository.session_state, session_id))
+            self._loading[session_id] = task
+            task.add_done_callback(lambda _: self._loading.pop(session_id, None))
+        return await asyncio.shield(task)
+
+    def _forget_oldest(self) -> None:
+        while len(self._live) > _KEPT:
+            session_id, live = next(iter(self._live.items()))
+            if live.under_way:
+                return
+            del self._live[session_id]

@@ -1,0 +1,60 @@
+"""Bytes of tokens, logprobs and bodies as they lie in the database.
+
+Ids: little-endian int32, zstd level 1. Logprobs: little-endian float32, not compressed (it would not pay). Digests:
+XXH3-128 of the uncompressed bytes; they find and check, and are never the only evidence that two sequences are equal.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import xxhash
+import zstandard
+
+from polarproxy.errors import StoreDamaged
+from polarproxy.model import TokenIds
+
+_LEVEL = 1
+_MAX_BYTES = 1 << 30
+
+
+class _PerThread(threading.local):
+    """A compressor must not be shared between threads."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _PerThread()
+
+
+def digest(data: bytes) -> bytes:
+    """16 bytes."""
+    return xxhash.xxh3_128_digest(data)
+
+
+def compress(data: bytes) -> bytes:
+    """One zstd frame that knows its own length."""
+    return _zstd.compressor.compress(data)
+
+
+def decompress(data: bytes) -> bytes:
+    """Raises `StoreDamaged` when the frame is broken."""
+    try:
+        return _zstd.decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    except zstandard.ZstdError as error:
+        raise StoreDamaged(f"a compressed value cannot be read: {error}") from error
+
+
+def encode_ids(ids: TokenIds) -> bytes:
+    """The stored form of token ids."""
+    return compress(ids.raw)
+
+
+def decode_ids(data: bytes) -> TokenIds:
+    """Raises `StoreDamaged` when the bytes are not whole token ids."""
+    raw = decompress(data)
+    if len(raw) % 4:
+        raise StoreDamaged(f"stored token ids take {len(raw)} bytes, which is not a multiple of 4")
+    return TokenIds(raw)

@@ -1,0 +1,86 @@
+"""Opening a database: URLs, pragmas, and what makes "committed" mean "on the disk"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from polarproxy.errors import WrongDatabase
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.engine import URL
+
+BUSY_TIMEOUT_MS = 30_000
+_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
+
+
+def parse_url(text: str) -> URL:
+    """Raises `WrongDatabase` with the forms that work."""
+    forms = "sqlite:///FILE or postgresql://USER@HOST/NAME"
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise WrongDatabase(f"{text!r} is not a database URL; use {forms}") from error
+    if url.drivername not in _SCHEMES:
+        raise WrongDatabase(f"a database of kind {url.drivername!r} is not supported; use {forms}")
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and url.database in (None, "", ":memory:"):
+        raise WrongDatabase("a database in memory would lose every call; use sqlite:///FILE")
+    return url
+
+
+def sqlite_file(text: str) -> Path | None:
+    """The file of a SQLite URL; None for another database."""
+    url = parse_url(text)
+    return Path(str(url.database)) if url.drivername == "sqlite" else None
+
+
+def open_database(text: str, *, create: bool = False) -> Engine:
+    """An engine for the URL; raises `WrongDatabase` when there is no such file and it is not to be made."""
+    url = parse_url(text)
+    path = sqlite_file(text)
+    if path is not None and not path.exists():
+        if not create:
+            raise WrongDatabase(
+                f"there is no database at {path}; `polarproxy serve` or `polarproxy db upgrade` makes one"
+            )
+        if not path.parent.is_dir():
+            raise WrongDatabase(f"cannot make a database in {path.parent}: there is no such folder")
+    try:
+        engine = create_engine(url, pool_pre_ping=path is None)
+    except ModuleNotFoundError as error:
+        raise WrongDatabase(f"{error.name} is missing; install it with: pip install 'polarproxy[postgres]'") from error
+    if path is not None:
+        _use_sqlite(engine)
+    return engine
+
+
+def _use_sqlite(engine: Engine) -> None:
+    """WAL so that readers never block the writer, FULL so that a commit survives a power cut, and explicit transactions."""
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        # A transaction that writes takes its lock at once, instead of failing when it turns from reading to writing.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def for_writing(engine: Engine) -> Engine:
+    """The same database; its transactions take the write lock from the start."""
+    return engine.execution_options(writes=True)

@@ -1,0 +1,321 @@
+"""What can be asked of the store, one method a question; and the few changes that are not calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, insert, select, update
+
+from polarproxy.errors import NotFound, StoreDamaged
+from polarproxy.model import (
+    CallKind,
+    CallStatus,
+    CapturedCall,
+    Completion,
+    Reward,
+    RewardComponent,
+    Session,
+    SessionStatus,
+    TokenIds,
+)
+from polarproxy.store import codec, rows
+from polarproxy.store.database import for_writing
+from polarproxy.store.schema import (
+    bodies,
+    call_facts,
+    calls,
+    completions,
+    reward_components,
+    rewards,
+    sessions,
+    token_texts,
+)
+from polarproxy.store.tokens import PromptReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sqlalchemy import Connection, Engine, RowMapping
+
+DELIVERED = "delivered"
+KIND = "kind"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One line of a listing."""
+
+    session: Session
+    calls: int
+    sampled_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallSummary:
+    """One line of a listing, without tokens."""
+
+    call_id: str
+    session_id: str
+    ordinal: int
+    arrived_at: datetime
+    status: CallStatus
+    streamed: bool
+    served_model: str | None
+    prompt_tokens: int | None
+    """None: the engine did not show the prompt."""
+    completion_tokens: int
+    finish_reasons: tuple[str, ...]
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What the proxy must know of a session before it takes a call."""
+
+    status: SessionStatus
+    next_ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A stored record that does not read back as it was written."""
+
+    where: str
+    what: str
+
+
+class Repository:
+    """Reads, and the changes made by people and control routes. Safe to use from several threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._writing = for_writing(engine)
+
+    def sessions(self, *, limit: int | None = None, group_id: str | None = None) -> list[SessionSummary]:
+        """The sessions, newest first."""
+        sampled = (
+            select(calls.c.session_id, func.count(calls.c.call_id.distinct()), func.sum(completions.c.length))
+            .select_from(calls.outerjoin(completions))
+            .group_by(calls.c.session_id)
+            .subquery()
+        )
+        query = select(sessions, sampled.c[1].label("calls"), sampled.c[2].label("tokens")).select_from(
+            sessions.outerjoin(sampled, sampled.c.session_id == sessions.c.session_id)
+        )
+        if group_id is not None:
+            query = query.where(sessions.c.group_id == group_id)
+        query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc()).limit(limit)
+        with self._engine.begin() as connection:
+            found = connection.execute(query).mappings().all()
+            given = _latest_rewards(connection, [row["session_id"] for row in found])
+        return [
+            SessionSummary(
+                session=rows.read_session(row, given.get(row["session_id"])),
+                calls=row["calls"] or 0,
+                sampled_tokens=int(row["tokens"] or 0),
+            )
+            for row in found
+        ]
+
+    def session_ids(self) -> list[str]:
+        """All sessions, oldest first."""
+        with self._engine.begin() as connection:
+            query = select(sessions.c.session_id).order_by(sessions.c.created_at, sessions.c.session_id)
+            return list(connection.execute(query).scalars())
+
+    def session(self, session_id: str) -> Session:
+        """One session with its latest reward; raises `NotFound`."""
+        with self._engine.begin() as connection:
+            row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().first()
+            if row is None:
+                raise NotFound(f"there is no session {session_id!r}; `polarproxy sessions list` shows those there are")
+            return rows.read_session(row, _latest_rewards(connection, [session_id]).get(session_id))
+
+    def session_state(self, session_id: str) -> SessionState | None:
+        """None: the session is not stored yet."""
+        with self._engine.begin() as connection:
+            status = connection.execute(
+                select(sessions.c.status).where(sessions.c.session_id == session_id)
+            ).scalar_one_or_none()
+            if status is None:
+                return None
+            last = connection.execute(
+                select(func.max(calls.c.ordinal)).where(calls.c.session_id == session_id)
+            ).scalar_one()
+        return SessionState(SessionStatus(status), 0 if last is None else last + 1)
+
+    def calls(self, session_id: str) -> list[CapturedCall]:
+        """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""
+        with self._engine.begin() as connection:
+            return list(_read_calls(connection, calls.c.session_id == session_id))
+
+    def call(self, call_id: str) -> CapturedCall:
+        """One call; raises `NotFound`, `StoreDamaged`."""
+        with self._engine.begin() as connection:
+            for call in _read_calls(connection, calls.c.call_id == call_id):
+                return call
+        raise NotFound(f"there is no call {call_id!r}; `polarproxy calls list` shows those there are")
+
+    def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
+        """The calls of a session, or of all, in order of arrival, without their tokens."""
+        query = select(calls).order_by(calls.c.arrived_at, calls.c.session_id, calls.c.ordinal)
+        chosen = select(calls.c.call_id)
+        if session_id is not None:
+            query = query.where(calls.c.session_id == session_id)
+            chosen = chosen.where(calls.c.session_id == session_id)
+        columns = (completions.c.call_id, completions.c.length, completions.c.finish_reason)
+        with self._engine.begin() as connection:
+            found = connection.execute(query).mappings().all()
+            sampled = connection.execute(select(*columns).where(completions.c.call_id.in_(chosen))).all()
+            facts = _facts(connection, chosen)
+        by_call: dict[str, list[tuple[int, str | None]]] = {}
+        for call_id, length, finish in sampled:
+            by_call.setdefault(call_id, []).append((length, finish))
+        return [_summary(row, by_call.get(row["call_id"], []), facts.get(row["call_id"], {})) for row in found]
+
+    def token_texts(self, model: str, token_ids: Iterable[int]) -> dict[int, bytes]:
+        """The spellings that are known of these ids of a model."""
+        wanted = set(token_ids)
+        with self._engine.begin() as connection:
+            query = select(token_texts.c.token_id, token_texts.c.text).where(token_texts.c.model == model)
+            return {key: text for key, text in connection.execute(query) if key in wanted}
+
+    def add_session(self, session: Session) -> None:
+        """Stores a new session; returns when it is committed."""
+        with self._writing.begin() as connection:
+            connection.execute(insert(sessions), [rows.session_row(session)])
+
+    def set_status(self, session_id: str, status: SessionStatus) -> None:
+        """Closes a session (or opens it again); raises `NotFound`."""
+        with self._writing.begin() as connection:
+            changed = connection.execute(
+                update(sessions).where(sessions.c.session_id == session_id).values(status=status.value)
+            )
+            if not changed.rowcount:
+                raise NotFound(f"there is no session {session_id!r}")
+
+    def add_reward(self, session_id: str, reward: Reward) -> None:
+        """Appends a reward; the latest counts. Raises `NotFound`."""
+        with self._writing.begin() as connection:
+            if connection.execute(select(1).where(sessions.c.session_id == session_id)).first() is None:
+                raise NotFound(f"there is no session {session_id!r}")
+            added = connection.execute(
+                insert(rewards).values(session_id=session_id, recorded_at=datetime.now(UTC), value=reward.value)
+            )
+            key = added.inserted_primary_key
+            if reward.components and key is not None:
+                parts = [
+                    {"reward_id": key[0], "place": place, "name": part.name, "value": part.value}
+                    for place, part in enumerate(reward.components)
+                ]
+                connection.execute(insert(reward_components), parts)
+
+    def verify(self) -> Iterator[Damage]:
+        """Re-derives every digest and length; yields what does not match."""
+        with self._engine.begin() as connection:
+            for body_digest, length, data in connection.execute(
+                select(bodies.c.digest, bodies.c.length, bodies.c.data)
+            ):
+                yield from _body_damage(body_digest, length, data)
+        for session_id in self.session_ids():
+            with self._engine.begin() as connection:
+                yield from _session_damage(connection, session_id)
+
+
+def _body_damage(body_digest: bytes, length: int, data: bytes) -> Iterator[Damage]:
+    try:
+        body = codec.decompress(data)
+    except StoreDamaged as error:
+        yield Damage(f"body {body_digest.hex()}", str(error))
+        return
+    if len(body) != length or codec.digest(body) != body_digest:
+        yield Damage(f"body {body_digest.hex()}", "the bytes do not match their digest")
+
+
+def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]:
+    reader = PromptReader(connection)
+    query = select(calls).where(calls.c.session_id == session_id).order_by(calls.c.ordinal)
+    for row in connection.execute(query).mappings().all():
+        where = f"call {row['call_id']} of session {session_id}"
+        try:
+            prompt = reader.prompt(row)
+            for completion in _completion_rows(connection, row["call_id"]):
+                sampled = rows.read_completion(completion)
+                context = (prompt or TokenIds()) + sampled.token_ids
+                if codec.digest(context.raw) != completion["digest"]:
+                    yield Damage(where, f"the tokens of choice {sampled.index} do not match their digest")
+        except StoreDamaged as error:
+            yield Damage(where, str(error))
+
+
+def _completion_rows(connection: Connection, call_id: str) -> list[RowMapping]:
+    query = select(completions).where(completions.c.call_id == call_id).order_by(completions.c.choice_index)
+    return list(connection.execute(query).mappings())
+
+
+def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall]:
+    chosen = select(calls.c.call_id).where(condition)
+    query = select(calls, bodies.c.data.label("body")).select_from(calls.outerjoin(bodies)).where(condition)
+    reader = PromptReader(connection)
+    sampled: dict[str, list[Completion]] = {}
+    by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
+    for row in connection.execute(by_choice).mappings():
+        sampled.setdefault(row["call_id"], []).append(rows.read_completion(row))
+    facts = _facts(connection, chosen)
+    for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
+        call_id = row["call_id"]
+        body = b"" if row["body"] is None else codec.decompress(row["body"])
+        known = facts.get(call_id, {})
+        yield CapturedCall(
+            call=rows.read_call(row, reader.prompt(row), sampled.get(call_id, ()), body),
+            delivered=DELIVERED in known,
+            kind=CallKind(known.get(KIND, CallKind.MAIN)),
+        )
+
+
+def _facts(connection: Connection, chosen: Any) -> dict[str, dict[str, str]]:
+    """The latest value of each fact, by call."""
+    query = select(call_facts).where(call_facts.c.call_id.in_(chosen)).order_by(call_facts.c.fact_id)
+    known: dict[str, dict[str, str]] = {}
+    for row in connection.execute(query).mappings():
+        known.setdefault(row["call_id"], {})[row["name"]] = row["value"]
+    return known
+
+
+def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: dict[str, str]) -> CallSummary:
+    return CallSummary(
+        call_id=row["call_id"],
+        session_id=row["session_id"],
+        ordinal=row["ordinal"],
+        arrived_at=row["arrived_at"],
+        status=CallStatus(row["status"]),
+        streamed=row["streamed"],
+        served_model=row["served_model"],
+        prompt_tokens=row["prompt_length"],
+        completion_tokens=sum(length for length, _ in sampled),
+        finish_reasons=tuple(finish or "none" for _, finish in sampled),
+        delivered=DELIVERED in known,
+    )
+
+
+def _latest_rewards(connection: Connection, session_ids: list[str]) -> dict[str, Reward]:
+    latest: dict[str, Reward] = {}
+    for start in range(0, len(session_ids), 500):
+        chosen = session_ids[start : start + 500]
+        newest = (
+            select(func.max(rewards.c.reward_id)).where(rewards.c.session_id.in_(chosen)).group_by(rewards.c.session_id)
+        )
+        by_id: dict[int, str] = {}
+        for row in connection.execute(select(rewards).where(rewards.c.reward_id.in_(newest))).mappings():
+            by_id[row["reward_id"]] = row["session_id"]
+            latest[row["session_id"]] = Reward(row["value"])
+        parts = select(reward_components).where(reward_components.c.reward_id.in_(newest))
+        for row in connection.execute(
+            parts.order_by(reward_components.c.reward_id, reward_components.c.place)
+        ).mappings():
+            session_id = by_id[row["reward_id"]]
+            part = RewardComponent(row["name"], row["value"])
+            latest[session_id] = replace(latest[session_id], components=(*latest[session_id].components, part))
+    return latest

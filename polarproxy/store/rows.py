@@ -1,0 +1,215 @@
+"""Between values of `model` and rows of `schema`, both ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from polarproxy.errors import StoreDamaged
+from polarproxy.model import (
+    Call,
+    CallStatus,
+    Completion,
+    Dialect,
+    FinishReason,
+    Logprobs,
+    LogprobsMode,
+    Reward,
+    Sampling,
+    Session,
+    SessionStatus,
+    Timing,
+    TokenIds,
+    TokenSource,
+    Usage,
+)
+from polarproxy.store import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import RowMapping
+
+    from polarproxy.store.bases import Base
+
+Row = dict[str, Any]
+
+_pairs = msgspec.json.Decoder(tuple[tuple[str, str], ...])
+
+
+def session_row(session: Session) -> Row:
+    """The row of `sessions`."""
+    return {
+        "session_id": session.session_id,
+        "created_at": session.created_at,
+        "origin": session.origin,
+        "status": session.status.value,
+        "task_id": session.task_id,
+        "group_id": session.group_id,
+        "harness": session.harness,
+        "model": session.model,
+        "metadata": msgspec.json.encode(session.metadata).decode(),
+    }
+
+
+def read_session(row: RowMapping, reward: Reward | None) -> Session:
+    """The session of a row of `sessions`."""
+    return Session(
+        session_id=row["session_id"],
+        created_at=row["created_at"],
+        origin=row["origin"],
+        status=SessionStatus(row["status"]),
+        task_id=row["task_id"],
+        group_id=row["group_id"],
+        harness=row["harness"],
+        model=row["model"],
+        metadata=_pairs.decode(row["metadata"]),
+        reward=reward,
+    )
+
+
+def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
+    """The row of `calls`; the prompt as what lies beyond `base`."""
+    prompt, usage, sampling = call.prompt_token_ids, call.usage, call.sampling
+    suffix = None if prompt is None else prompt if base is None else prompt.cut(base.length)
+    return {
+        "call_id": call.call_id,
+        "session_id": call.session_id,
+        "ordinal": call.ordinal,
+        "arrived_at": call.arrived_at,
+        "dialect": call.dialect.value,
+        "path": call.path,
+        "streamed": call.streamed,
+        "engine": call.engine,
+        "status": call.status.value,
+        "http_status": call.http_status,
+        "error": call.error,
+        "requested_model": call.requested_model,
+        "served_model": call.served_model,
+        "token_source": call.token_source.value,
+        "prompt_length": None if prompt is None else len(prompt),
+        "prompt_digest": None if prompt is None else codec.digest(prompt.raw),
+        "base_call_id": None if base is None else base.call_id,
+        "base_choice": None if base is None else base.choice,
+        "base_length": None if base is None else base.length,
+        "prompt_suffix": None if suffix is None else codec.encode_ids(suffix),
+        "usage_prompt_tokens": usage and usage.prompt_tokens,
+        "usage_completion_tokens": usage and usage.completion_tokens,
+        "usage_cached_tokens": usage and usage.cached_tokens,
+        "usage_reasoning_tokens": usage and usage.reasoning_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "max_tokens": sampling.max_tokens,
+        "seed": None if sampling.seed is None else str(sampling.seed),
+        "n": sampling.n,
+        "logprobs_mode": sampling.logprobs_mode.value,
+        "headers": msgspec.json.encode(call.headers).decode(),
+        "body_digest": body_digest,
+        "tools_digest": call.tools_digest,
+        "template_digest": call.template_digest,
+        "engine_request_id": call.engine_request_id,
+        "policy_version_min": call.policy_version_min,
+        "policy_version_max": call.policy_version_max,
+        "first_byte_us": call.timing.first_byte_us,
+        "last_byte_us": call.timing.last_byte_us,
+    }
+
+
+def completion_rows(call: Call) -> list[Row]:
+    """The rows of `completions`; each digest covers the prompt and the sampled tokens."""
+    prompt = call.prompt_token_ids or TokenIds()
+    return [
+        {
+            "call_id": call.call_id,
+            "choice_index": completion.index,
+            "length": len(completion.token_ids),
+            "token_ids": codec.encode_ids(completion.token_ids),
+            "logprobs": None if completion.logprobs is None else completion.logprobs.raw,
+            "digest": codec.digest(prompt.raw + completion.token_ids.raw),
+            "finish_reason": completion.finish_reason and completion.finish_reason.value,
+            "stop_reason": completion.stop_reason,
+        }
+        for completion in call.completions
+    ]
+
+
+def read_completion(row: RowMapping) -> Completion:
+    """The completion of a row; raises `StoreDamaged` when its length is not the recorded one."""
+    ids = codec.decode_ids(row["token_ids"])
+    where = f"completion {row['choice_index']} of call {row['call_id']}"
+    if len(ids) != row["length"]:
+        raise StoreDamaged(f"{where} holds {len(ids)} tokens, {row['length']} were written")
+    if row["logprobs"] is not None and len(row["logprobs"]) % 4:
+        raise StoreDamaged(f"{where}: its logprobs take {len(row['logprobs'])} bytes, not a multiple of 4")
+    return Completion(
+        index=row["choice_index"],
+        token_ids=ids,
+        logprobs=None if row["logprobs"] is None else Logprobs(row["logprobs"]),
+        finish_reason=None if row["finish_reason"] is None else FinishReason(row["finish_reason"]),
+        stop_reason=row["stop_reason"],
+    )
+
+
+def read_call(row: RowMapping, prompt: TokenIds | None, completions: Iterable[Completion], body: bytes) -> Call:
+    """The call of a row of `calls`, with what other rows hold of it."""
+    return Call(
+        call_id=row["call_id"],
+        session_id=row["session_id"],
+        ordinal=row["ordinal"],
+        arrived_at=row["arrived_at"],
+        dialect=Dialect(row["dialect"]),
+        path=row["path"],
+        streamed=row["streamed"],
+        engine=row["engine"],
+        status=CallStatus(row["status"]),
+        http_status=row["http_status"],
+        error=row["error"],
+        requested_model=row["requested_model"],
+        served_model=row["served_model"],
+        prompt_token_ids=prompt,
+        completions=tuple(completions),
+        token_source=TokenSource(row["token_source"]),
+        usage=_read_usage(row),
+        sampling=_read_sampling(row),
+        headers=_pairs.decode(row["headers"]),
+        request_body=body,
+        tools_digest=row["tools_digest"],
+        template_digest=row["template_digest"],
+        engine_request_id=row["engine_request_id"],
+        policy_version_min=row["policy_version_min"],
+        policy_version_max=row["policy_version_max"],
+        timing=Timing(row["first_byte_us"], row["last_byte_us"]),
+    )
+
+
+def _read_usage(row: RowMapping) -> Usage | None:
+    if row["usage_prompt_tokens"] is None:
+        return None
+    return Usage(
+        prompt_tokens=row["usage_prompt_tokens"],
+        completion_tokens=row["usage_completion_tokens"],
+        cached_tokens=row["usage_cached_tokens"],
+        reasoning_tokens=row["usage_reasoning_tokens"],
+    )
+
+
+def _read_sampling(row: RowMapping) -> Sampling:
+    return Sampling(
+        temperature=row["temperature"],
+        top_p=row["top_p"],
+        top_k=row["top_k"],
+        min_p=row["min_p"],
+        presence_penalty=row["presence_penalty"],
+        frequency_penalty=row["frequency_penalty"],
+        repetition_penalty=row["repetition_penalty"],
+        max_tokens=row["max_tokens"],
+        seed=None if row["seed"] is None else int(row["seed"]),
+        n=row["n"],
+        logprobs_mode=LogprobsMode(row["logprobs_mode"]),
+    )

@@ -1,0 +1,178 @@
+"""The tables. Facts only: what happened is inserted and stays; views are computed elsewhere.
+
+A prompt is stored as what lies beyond a *base*: another call's prompt or context whose beginning it repeats. The base is a
+storage matter only (as in a version control pack); which call a prompt continues is decided by `trajectory`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Dialect
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+metadata = MetaData(naming_convention=NAMING)
+
+
+class UTCDateTime(TypeDecorator[datetime]):
+    """A point in time in UTC, to the microsecond, also where the database knows no time zones."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Stored as UTC."""
+        return (
+            None if value is None else value.astimezone(UTC).replace(tzinfo=None if dialect.name == "sqlite" else UTC)
+        )
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Read as UTC."""
+        return None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_id", String(128), primary_key=True),
+    Column("created_at", UTCDateTime, nullable=False, index=True),
+    Column("origin", String(16), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("task_id", Text, index=True),
+    Column("group_id", Text, index=True),
+    Column("harness", Text),
+    Column("model", Text),
+    Column("metadata", Text, nullable=False),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("call_id", String(32), primary_key=True),
+    Column("session_id", ForeignKey("sessions.session_id"), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("arrived_at", UTCDateTime, nullable=False, index=True),
+    Column("dialect", String(16), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("streamed", Boolean, nullable=False),
+    Column("engine", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("http_status", Integer),
+    Column("error", Text),
+    Column("requested_model", Text),
+    Column("served_model", Text),
+    Column("token_source", String(16), nullable=False),
+    Column("prompt_length", Integer),
+    Column("prompt_digest", LargeBinary(16)),
+    Column("base_call_id", String(32), index=True),
+    Column("base_choice", Integer),
+    Column("base_length", Integer),
+    Column("prompt_suffix", LargeBinary),
+    Column("usage_prompt_tokens", Integer),
+    Column("usage_completion_tokens", Integer),
+    Column("usage_cached_tokens", Integer),
+    Column("usage_reasoning_tokens", Integer),
+    Column("temperature", Float),
+    Column("top_p", Float),
+    Column("top_k", Integer),
+    Column("min_p", Float),
+    Column("presence_penalty", Float),
+    Column("frequency_penalty", Float),
+    Column("repetition_penalty", Float),
+    Column("max_tokens", Integer),
+    Column("seed", String(24)),
+    Column("n", Integer, nullable=False),
+    Column("logprobs_mode", String(16), nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("body_digest", ForeignKey("bodies.digest"), index=True),
+    Column("tools_digest", String(32)),
+    Column("template_digest", String(32)),
+    Column("engine_request_id", Text),
+    Column("policy_version_min", Integer, nullable=False),
+    Column("policy_version_max", Integer, nullable=False),
+    Column("first_byte_us", Integer),
+    Column("last_byte_us", Integer),
+    UniqueConstraint("session_id", "ordinal"),
+)
+
+completions = Table(
+    "completions",
+    metadata,
+    Column("call_id", ForeignKey("calls.call_id"), primary_key=True),
+    Column("choice_index", Integer, primary_key=True),
+    Column("length", Integer, nullable=False),
+    Column("token_ids", LargeBinary, nullable=False),
+    Column("logprobs", LargeBinary),
+    Column("digest", LargeBinary(16), nullable=False),
+    Column("finish_reason", String(16)),
+    Column("stop_reason", Text),
+)
+
+call_facts = Table(
+    "call_facts",
+    metadata,
+    Column("fact_id", Integer, primary_key=True, autoincrement=True),
+    Column("call_id", ForeignKey("calls.call_id"), nullable=False, index=True),
+    Column("recorded_at", UTCDateTime, nullable=False),
+    Column("name", String(16), nullable=False),
+    Column("value", Text, nullable=False),
+)
+
+bodies = Table(
+    "bodies",
+    metadata,
+    Column("digest", LargeBinary(16), primary_key=True),
+    Column("length", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+rewards = Table(
+    "rewards",
+    metadata,
+    Column("reward_id", Integer, primary_key=True, autoincrement=True),
+    Column("session_id", ForeignKey("sessions.session_id"), nullable=False, index=True),
+    Column("recorded_at", UTCDateTime, nullable=False),
+    Column("value", Float, nullable=False),
+)
+
+reward_components = Table(
+    "reward_components",
+    metadata,
+    Column("reward_id", ForeignKey("rewards.reward_id"), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("place", Integer, nullable=False),
+    Column("value", Float, nullable=False),
+)
+
+token_texts = Table(
+    "token_texts",
+    metadata,
+    Column("model", String(255), primary_key=True),
+    Column("token_id", Integer, primary_key=True),
+    Column("text", LargeBinary, nullable=False),
+)

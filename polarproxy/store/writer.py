@@ -1,0 +1,245 @@
+"""One thread that writes, and commits many calls at once: acknowledged means committed, at the price of one flush a group.
+
+The queue is bounded. When it is full, or when a group cannot be committed, the waiting requests are told so; the thread
+goes on with the next group, so that a disk that has room again or a lock that was released needs no restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from sqlalchemy import insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from polarproxy.errors import PolarproxyError, StoreConflict, StoreUnavailable
+from polarproxy.model import Call, Session
+from polarproxy.store import codec, rows
+from polarproxy.store.bases import BaseIndex
+from polarproxy.store.database import for_writing
+from polarproxy.store.schema import bodies, call_facts, calls, completions, sessions, token_texts
+from polarproxy.store.tokens import PromptReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection, Engine, Table
+
+MAX_GROUP = 256
+_RECENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call to store, with the session it belongs to, which is made if it is new."""
+
+    call: Call
+    session: Session
+    texts: Mapping[int, bytes]
+    """Spellings of token ids that this process has not stored yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that became known about a stored call."""
+
+    call_id: str
+    recorded_at: datetime
+    name: str
+    value: str
+
+
+Item: TypeAlias = NewCall | Fact | Session
+_Waiting: TypeAlias = "tuple[Item, Future[None]]"
+
+
+class Writer:
+    """Stores calls, facts and sessions; every method may be called from any thread."""
+
+    def __init__(self, engine: Engine, queue_size: int = 4096) -> None:
+        self._engine = for_writing(engine)
+        self._queue: queue.Queue[_Waiting | None] = queue.Queue(queue_size)
+        self._bases = BaseIndex()
+        self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
+        self._closed = False
+        self.last_error: str | None = None
+        """Why the latest group could not be committed. None: it was."""
+        self._thread.start()
+
+    def submit(self, item: Item) -> Future[None]:
+        """Queues an item. The future ends when it is committed; raises `StoreUnavailable` when the queue is full."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        done: Future[None] = Future()
+        try:
+            self._queue.put_nowait((item, done))
+        except queue.Full as error:
+            raise StoreUnavailable(f"{self._queue.maxsize} calls are waiting to be stored") from error
+        return done
+
+    async def write(self, item: Item, timeout: float) -> None:  # noqa: ASYNC109  (the caller's setting, by name)
+        """Returns when the item is committed.
+
+        Raises `StoreUnavailable` when it was not within `timeout` seconds (it may still be), `StoreConflict` when another
+        call has its id.
+        """
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self.submit(item)), timeout)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"the store did not commit within {timeout:g} s") from error
+
+    @property
+    def waiting(self) -> int:
+        """Items in the queue."""
+        return self._queue.qsize()
+
+    @property
+    def full(self) -> bool:
+        """Whether a new call would be refused."""
+        return self._queue.full()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commits what is queued and ends the thread."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            group, ended = self._next_group()
+            if group:
+                self._commit(group)
+            if ended:
+                return
+
+    def _next_group(self) -> tuple[list[_Waiting], bool]:
+        group: list[_Waiting] = []
+        entry = self._queue.get()
+        while entry is not None:
+            # From here on the waiting request can no longer cancel its future; the item is written in any case.
+            entry[1].set_running_or_notify_cancel()
+            group.append(entry)
+            if len(group) == MAX_GROUP:
+                return group, False
+            try:
+                entry = self._queue.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _commit(self, group: list[_Waiting]) -> None:
+        try:
+            self._write([item for item, _ in group])
+        except IntegrityError:
+            self._commit_one_by_one(group)
+            return
+        except (DBAPIError, PolarproxyError) as error:
+            self._fail(group, error)
+            return
+        self.last_error = None
+        for _, done in group:
+            _settle(done)
+
+    def _commit_one_by_one(self, group: list[_Waiting]) -> None:
+        """A group was refused because of one of its items: the others must not suffer for it."""
+        for item, done in group:
+            try:
+                self._write([item])
+            except IntegrityError as error:
+                self._refuse(item, done, error)
+            except (DBAPIError, PolarproxyError) as error:
+                self._fail([(item, done)], error)
+            else:
+                _settle(done)
+
+    def _refuse(self, item: Item, done: Future[None], error: IntegrityError) -> None:
+        name = item.call.call_id if isinstance(item, NewCall) else str(item)
+        _settle(done, StoreConflict(f"{name} contradicts what is stored: {error.orig}"))
+
+    def _fail(self, group: list[_Waiting], error: Exception) -> None:
+        reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        self.last_error = reason
+        for _, done in group:
+            _settle(done, StoreUnavailable(f"the store could not commit: {reason}"))
+
+    def _write(self, items: Sequence[Item]) -> None:
+        new = [item for item in items if isinstance(item, NewCall)]
+        made = [item for item in items if isinstance(item, Session)] + [item.session for item in new]
+        facts = [item for item in items if isinstance(item, Fact)]
+        with self._engine.begin() as connection:
+            if made:
+                _insert_once(connection, sessions, [rows.session_row(session) for session in made])
+            if new:
+                self._write_calls(connection, new)
+            if facts:
+                connection.execute(insert(call_facts), [_fact_row(fact) for fact in facts])
+        for item in new:
+            self._bases.add(item.call)
+
+    def _write_calls(self, connection: Connection, new: Sequence[NewCall]) -> None:
+        body_rows: list[rows.Row] = []
+        call_rows: list[rows.Row] = []
+        completion_rows: list[rows.Row] = []
+        text_rows: list[rows.Row] = []
+        for item in new:
+            call = item.call
+            body_digest = codec.digest(call.request_body) if call.request_body else None
+            if body_digest is not None:
+                body = call.request_body
+                body_rows.append({"digest": body_digest, "length": len(body), "data": codec.compress(body)})
+            base = None
+            if call.prompt_token_ids is not None:
+                self._warm(connection, call.session_id)
+                base = self._bases.find(call.session_id, call.prompt_token_ids)
+            call_rows.append(rows.call_row(call, base, body_digest))
+            completion_rows.extend(rows.completion_rows(call))
+            model = call.served_model or ""
+            text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
+        if body_rows:
+            _insert_once(connection, bodies, body_rows)
+        connection.execute(insert(calls), call_rows)
+        if completion_rows:
+            connection.execute(insert(completions), completion_rows)
+        if text_rows:
+            _insert_once(connection, token_texts, text_rows)
+
+    def _warm(self, connection: Connection, session_id: str) -> None:
+        """After a restart, the latest sequences of a session that goes on are read back."""
+        if self._bases.knows(session_id):
+            return
+        recent = select(calls).where(calls.c.session_id == session_id, calls.c.prompt_length.is_not(None))
+        reader = PromptReader(connection)
+        found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
+        for row in reversed(found):
+            sampled = connection.execute(select(completions).where(completions.c.call_id == row["call_id"])).mappings()
+            completed = [rows.read_completion(completion) for completion in sampled]
+            self._bases.add(rows.read_call(row, reader.prompt(row), completed, b""))
+
+
+def _settle(done: Future[None], error: Exception | None = None) -> None:
+    """Tells the waiting request, if it still waits."""
+    if done.cancelled():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def _fact_row(fact: Fact) -> rows.Row:
+    return {"call_id": fact.call_id, "recorded_at": fact.recorded_at, "name": fact.name, "value": fact.value}
+
+
+def _insert_once(connection: Connection, table: Table, values: list[rows.Row]) -> None:
+    """Inserts rows; those whose key is there already stay as they are."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(postgresql.insert(table).on_conflict_do_nothing(), values)
+    else:
+        connection.execute(sqlite.insert(table).on_conflict_do_nothing(), values)

@@ -1,0 +1,1 @@
+"""The clients' API formats, as pure functions over bytes and values."""

@@ -1,0 +1,132 @@
+"""OpenAI Chat Completions: what a request says, and this dialect's errors.
+
+Only what the proxy itself must know is read. Everything else in a request is carried as the bytes that came in.
+Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are documented in its OpenAI-compatible server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+import xxhash
+
+from polarproxy.errors import BadRequest
+from polarproxy.model import Sampling
+
+Fields: TypeAlias = dict[str, msgspec.Raw]
+"""The members of a JSON object, each value as the bytes that came in."""
+
+_fields = msgspec.json.Decoder(Fields)
+
+
+_text = msgspec.json.Decoder(str)
+_flag = msgspec.json.Decoder(bool)
+_number = msgspec.json.Decoder(float)
+_integer = msgspec.json.Decoder(int)
+_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+_T = TypeVar("_T")
+
+
+def _member(fields: Fields, name: str, decoder: msgspec.json.Decoder[_T]) -> _T | None:
+    """A member of the given type; None when it is absent, null, or of another type, which is the engine's to refuse."""
+    raw = fields.get(name)
+    if raw is None:
+        return None
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request as the client sent it."""
+
+    fields: Fields
+    model: str | None
+    """None: the client named none."""
+    stream: bool
+    stream_usage: bool
+    """Whether a stream is to end with a chunk of usage."""
+    sampling: Sampling
+    tools_digest: str | None
+    """None: no `tools`."""
+
+    def messages(self) -> list[msgspec.Raw]:
+        """Each message as the bytes that came in; empty when `messages` is not a list."""
+        return _member(self.fields, "messages", _list) or []
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Reads a request body; raises `BadRequest` when it is not a JSON object."""
+    try:
+        fields = _fields.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the request body is not a JSON object: {error}") from error
+    tools = fields.get("tools")
+    stream = _member(fields, "stream", _flag)
+    return ChatRequest(
+        fields=fields,
+        model=_member(fields, "model", _text),
+        stream=bool(stream),
+        stream_usage=_wants_usage(fields),
+        sampling=_read_sampling(fields),
+        tools_digest=None if tools is None else xxhash.xxh3_128_hexdigest(tools),
+    )
+
+
+def _wants_usage(fields: Fields) -> bool:
+    options = _member(fields, "stream_options", _fields)
+    wanted = None if options is None else _member(options, "include_usage", _flag)
+    return bool(wanted)
+
+
+def _read_sampling(fields: Fields) -> Sampling:
+    max_completion_tokens = _member(fields, "max_completion_tokens", _integer)
+    return Sampling(
+        temperature=_member(fields, "temperature", _number),
+        top_p=_member(fields, "top_p", _number),
+        top_k=_member(fields, "top_k", _integer),
+        min_p=_member(fields, "min_p", _number),
+        presence_penalty=_member(fields, "presence_penalty", _number),
+        frequency_penalty=_member(fields, "frequency_penalty", _number),
+        repetition_penalty=_member(fields, "repetition_penalty", _number),
+        max_tokens=_member(fields, "max_tokens", _integer) if max_completion_tokens is None else max_completion_tokens,
+        seed=_member(fields, "seed", _integer),
+        n=_member(fields, "n", _integer) or 1,
+    )
+
+
+ErrorType = Literal[
+    "BadRequestError",
+    "AuthenticationError",
+    "PermissionDeniedError",
+    "NotFoundError",
+    "ConflictError",
+    "RequestTooLarge",
+    "InternalServerError",
+    "UpstreamError",
+    "UpstreamTimeout",
+    "ServiceUnavailable",
+]
+
+_TYPES: dict[int, ErrorType] = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    409: "ConflictError",
+    413: "RequestTooLarge",
+    502: "UpstreamError",
+    503: "ServiceUnavailable",
+    504: "UpstreamTimeout",
+}
+
+
+def encode_error(status: int, message: str) -> bytes:
+    """An error body in the shape that vLLM and the OpenAI SDKs use."""
+    kind = _TYPES.get(status, "InternalServerError")
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
