@@ -9,6 +9,8 @@ import typer
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
+from polarproxy.cli import calls, db, reward, sessions, trajectories
+from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
 from polarproxy.cli.serve import serve
 from polarproxy.errors import BadExport, BadReward, BadSettings, InvalidValue, NotFound, PolarproxyError, WrongDatabase
@@ -30,7 +32,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
@@ -38,6 +40,12 @@ def root(
 
 
 app.command()(serve)
+app.command()(export)
+app.add_typer(sessions.app, name="sessions")
+app.add_typer(calls.app, name="calls")
+app.add_typer(trajectories.app, name="trajectories")
+app.add_typer(reward.app, name="reward")
+app.add_typer(db.app, name="db")
 
 _WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, InvalidValue)
 

@@ -34,7 +34,7 @@ class LogprobEntry(msgspec.Struct):
     token: str = ""
     logprob: float | None = None
     """None: the engine could not write the value as a number."""
-    bytes: msgspec.Raw | None = None
+    bytes: msgspec.Raw = NULL
     id: int | None = None
     """Token id, where the engine puts it here (llama.cpp)."""
 
@@ -219,7 +219,7 @@ class Capture:
 
 
 def _entry_bytes(entry: LogprobEntry) -> bytes:
-    numbers = _byte_list.decode(entry.bytes) if entry.bytes is not None else None
+    numbers = _byte_list.decode(entry.bytes)
     return bytes(numbers) if numbers is not None else entry.token.encode("utf-8", "surrogatepass")
 
 

@@ -93,13 +93,14 @@ def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> 
 def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy_version: int) -> Call:
     """The call as it is to be stored. Tokens that cannot be read make it an engine error, never a shorter completion."""
     capture, request = exchange.capture, exchange.request
-    error = error or exchange.error
+    unreadable = exchange.error
     try:
         completions = capture.completions()
-    except BadReply as unreadable:
-        completions, error = (), f"{unreadable}" if error is None else f"{error}; {unreadable}"
-    if exchange.error is not None and status is CallStatus.COMPLETED:
-        status = CallStatus.ENGINE_ERROR
+    except BadReply as bad:
+        completions, unreadable = (), str(bad)
+    if unreadable is not None:
+        error = unreadable if error is None else f"{error}; {unreadable}"
+        status = CallStatus.ENGINE_ERROR if status is CallStatus.COMPLETED else status
     has_ids = capture.prompt is not None and any(len(completion.token_ids) for completion in completions)
     return Call(
         call_id=exchange.call_id,

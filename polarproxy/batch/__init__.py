@@ -1,0 +1,1 @@
+"""Training rows and batches of them: samples, padding, packing."""

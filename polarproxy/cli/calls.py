@@ -1,0 +1,144 @@
+"""`polarproxy calls`: single exchanges, down to the token."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.spelling import marked, request_text, spell, spellings
+from polarproxy.trajectory.branches import Trajectory, build_trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.model import Call, Completion
+
+app = typer.Typer(no_args_is_help=True, help="Single exchanges with the model.")
+
+
+@app.command("list")
+def list_calls(
+    session: Annotated[str | None, typer.Option(help="Only calls of this session.")] = None,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """List calls in order of arrival."""
+    with open_repository(db) as repository:
+        found = repository.call_summaries(session)
+    if as_json:
+        print_json([asdict(call) for call in found])
+        return
+    columns = ("call", "session", "#", "status", "model", "prompt", "sampled", "finish")
+    rows = [
+        (
+            call.call_id,
+            call.session_id,
+            call.ordinal,
+            call.status,
+            call.served_model,
+            call.prompt_tokens,
+            call.completion_tokens,
+            ", ".join(call.finish_reasons) or None,
+        )
+        for call in found
+    ]
+    print_table(f"{len(found)} calls", columns, rows)
+
+
+@app.command("show")
+def show_call(
+    call_id: str,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Every sampled token: id, text, logprob, trained.")] = False,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Show one call: what was asked, what was sampled, and which of it is trained (between « and »)."""
+    with open_repository(db) as repository:
+        captured = repository.call(call_id)
+        call = captured.call
+        trajectory = build_trajectory(call.session_id, repository.calls(call.session_id))
+        texts = spellings(repository, [call])
+    why = _verdicts(trajectory, call.call_id)
+    if as_json:
+        print_json(_as_json(call, captured.delivered, why, texts))
+        return
+    _print_facts(call, captured.delivered)
+    for role, text in request_text(call.request_body):
+        console.print(Text(f"{role}: ", style="bold") + Text(text, style="dim"))
+    for completion in call.completions:
+        verdict = why.get(completion.index, "trained")
+        head = Text(f"assistant (choice {completion.index}, {verdict}): ", style="bold")
+        console.print(head + marked(spell(completion.token_ids, texts), trained=verdict == "trained"))
+        if tokens:
+            _print_tokens(completion, texts, trained=verdict == "trained")
+
+
+def _verdicts(trajectory: Trajectory, call_id: str) -> dict[int | None, str]:
+    """For each choice that is not trained, the reason."""
+    return {entry.choice: entry.reason.value for entry in trajectory.left_out if entry.call_id == call_id}
+
+
+def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: Mapping[int, bytes]) -> dict[str, Any]:
+    prompt = call.prompt_token_ids
+    return {
+        "call_id": call.call_id,
+        "session_id": call.session_id,
+        "ordinal": call.ordinal,
+        "arrived_at": call.arrived_at,
+        "status": call.status,
+        "http_status": call.http_status,
+        "error": call.error,
+        "delivered": delivered,
+        "engine": call.engine,
+        "requested_model": call.requested_model,
+        "served_model": call.served_model,
+        "usage": call.usage and asdict(call.usage),
+        "sampling": asdict(call.sampling),
+        "headers": dict(call.headers),
+        "policy_versions": [call.policy_version_min, call.policy_version_max],
+        "prompt_token_ids": None if prompt is None else list(prompt),
+        "completions": [
+            {
+                "index": completion.index,
+                "token_ids": list(completion.token_ids),
+                "logprobs": None if completion.logprobs is None else list(completion.logprobs),
+                "finish_reason": completion.finish_reason,
+                "stop_reason": completion.stop_reason,
+                "text": spell(completion.token_ids, texts),
+                "left_out": why.get(completion.index, why.get(None)),
+            }
+            for completion in call.completions
+        ],
+    }
+
+
+def _print_facts(call: Call, delivered: bool) -> None:
+    prompt, sampling = call.prompt_token_ids, call.sampling
+    facts = [
+        ("session", f"{call.session_id}, call {call.ordinal}"),
+        ("status", call.status if call.error is None else f"{call.status}: {call.error}"),
+        ("delivered", "yes" if delivered else "no"),
+        ("model", call.served_model),
+        ("prompt tokens", None if prompt is None else len(prompt)),
+        ("sampled tokens", sum(len(completion.token_ids) for completion in call.completions)),
+        ("finish", ", ".join(str(c.finish_reason) for c in call.completions) or None),
+        ("temperature, top_p, top_k", f"{sampling.temperature}, {sampling.top_p}, {sampling.top_k}"),
+        ("logprobs", sampling.logprobs_mode),
+    ]
+    print_table(f"call {call.call_id}", ("fact", "value"), facts)
+
+
+def _print_tokens(completion: Completion, texts: Mapping[int, bytes], *, trained: bool) -> None:
+    logprobs = list(completion.logprobs) if completion.logprobs is not None else []
+    rows = [
+        (place, token, repr(spell([token], texts)), f"{logprobs[place]:.4f}" if place < len(logprobs) else None)
+        for place, token in enumerate(completion.token_ids)
+    ]
+    mask = 1 if trained else 0
+    columns = ("position", "id", "text", "logprob", "loss_mask")
+    print_table(f"choice {completion.index}", columns, [(*row, mask) for row in rows])

@@ -1,0 +1,49 @@
+"""`polarproxy db`: the database itself."""
+
+from __future__ import annotations
+
+import typer
+
+from polarproxy.cli.opening import Db, Json, database_url, open_repository
+from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.store.database import open_database
+from polarproxy.store.migrate import current as current_revision
+from polarproxy.store.migrate import head
+from polarproxy.store.migrate import upgrade as upgrade_database
+
+app = typer.Typer(no_args_is_help=True, help="The database: schema and integrity.")
+
+
+@app.command()
+def upgrade(db: Db = None) -> None:
+    """Make the database, or bring it to this version's schema."""
+    engine = open_database(database_url(db), create=True)
+    console.print(f"{database_url(db)} has schema {upgrade_database(engine)}")
+    engine.dispose()
+
+
+@app.command()
+def current(db: Db = None) -> None:
+    """Print the schema that the database has. Exit code 1 when it is not the one this version needs."""
+    engine = open_database(database_url(db))
+    found = current_revision(engine)
+    engine.dispose()
+    console.print(f"schema {found or 'none'}, this polarproxy needs {head()}")
+    if found != head():
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(db: Db = None, as_json: Json = False) -> None:
+    """Re-derive every digest and length from what is stored. Exit code 1 when something does not match."""
+    with open_repository(db) as repository:
+        sessions = len(repository.session_ids())
+        damages = list(repository.verify())
+    if as_json:
+        print_json({"sessions": sessions, "damaged": [{"where": d.where, "what": d.what} for d in damages]})
+    elif damages:
+        print_table(f"{len(damages)} damaged records", ("where", "what"), [(d.where, d.what) for d in damages])
+    else:
+        console.print(f"{sessions} sessions verified, nothing is damaged")
+    if damages:
+        raise typer.Exit(1)

@@ -1,0 +1,85 @@
+"""`polarproxy export`: training rows as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.progress import track
+
+from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.output import console, errors, print_json, print_table
+from polarproxy.errors import BadExport
+from polarproxy.export.collect import Account, Collection, Options
+from polarproxy.export.files import FORMATS, write_report
+from polarproxy.export.report import report
+
+Format = Literal["parquet", "jsonl", "torch", "torch-packed"]
+
+
+def export(
+    out: Annotated[Path, typer.Option(help="File to write; its report is written beside it.")] = Path(
+        "samples.parquet"
+    ),
+    format: Annotated[Format | None, typer.Option(help="Default: what the file's suffix says.")] = None,
+    advantage: Annotated[str, typer.Option(help="grpo, or none for rows without credit.")] = "grpo",
+    weighting: Annotated[
+        Literal["per_session", "per_token", "per_row"], typer.Option(help="How the rows of a session share its weight.")
+    ] = "per_session",
+    group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Write every trainable branch as a row: ids, mask, logprobs, advantages, and where they come from.
+
+    Exit code 1 when not one row could be made; the report says why.
+
+    Example: polarproxy export --out samples.parquet --advantage grpo
+    """
+    write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
+    with open_repository(db) as repository:
+        collection = Collection(repository, Options(advantage=advantage, weighting=weighting, group_id=group))
+        sessions = track(collection.sessions, "exporting", console=errors, disable=not errors.is_terminal)
+        rows = (row for session in sessions for row in collection.session_rows(session))
+        write(out, rows, collection.account)
+    account = collection.account
+    write_report(out.with_suffix(".report.json"), account)
+    if as_json:
+        print_json(report(account))
+    else:
+        print_account(account, [out])
+    if not account.rows:
+        raise typer.Exit(1)
+
+
+def _format_of(path: Path) -> str:
+    for name, suffix, _ in reversed(FORMATS):
+        if path.name.endswith(suffix):
+            return name
+    known = ", ".join(suffix for _, suffix, _ in FORMATS)
+    raise BadExport(f"{path.name} does not say its format; use --format or one of the suffixes {known}")
+
+
+def print_account(account: Account, files: list[Path]) -> None:
+    """The account of an export as a table."""
+    rewards = account.rewards
+    coverage = None if account.coverage is None else f"{account.coverage:.1%}"
+    rows: list[tuple[str, object]] = [
+        ("sessions", account.sessions),
+        ("calls", account.calls),
+        ("rows", account.rows),
+        ("tokens in rows", account.tokens),
+        ("sampled tokens trained", f"{account.trained_tokens} of {account.captured_tokens}"),
+        ("coverage", coverage),
+        ("reward mean", None if rewards.mean is None else f"{rewards.mean:.3f}"),
+        ("within-group spread", None if rewards.within_group_std is None else f"{rewards.within_group_std:.3f}"),
+        ("groups (without spread)", f"{rewards.groups} ({len(rewards.flat_groups)})"),
+        *((f"left out, calls: {reason}", count) for reason, count in sorted(account.left_out_calls.items())),
+        *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
+        *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
+        *(("file", file) for file in files),
+    ]
+    print_table("export", ("what", "value"), rows)
+    if not account.rows:
+        console.print("[yellow]no rows: every session is left out, for the reasons above[/yellow]")

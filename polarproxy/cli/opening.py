@@ -1,0 +1,37 @@
+"""Opening the store for a command."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polarproxy.cli.config import load
+from polarproxy.store.database import open_database
+from polarproxy.store.migrate import require_current
+from polarproxy.store.repository import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Db = Annotated[
+    str | None, typer.Option("--db", help="Database URL; default: the `db` setting, else sqlite:///polar.db.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+
+
+def database_url(db: str | None) -> str:
+    """The database in force for a command."""
+    return load({"db": db}, None).db
+
+
+@contextmanager
+def open_repository(db: str | None) -> Iterator[Repository]:
+    """The repository of an existing database with the current schema; raises `WrongDatabase`."""
+    engine = open_database(database_url(db))
+    try:
+        require_current(engine)
+        yield Repository(engine)
+    finally:
+        engine.dispose()

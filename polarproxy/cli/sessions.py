@@ -1,0 +1,80 @@
+"""`polarproxy sessions`: what was recorded, by rollout."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.trajectory.branches import build_trajectory
+
+app = typer.Typer(no_args_is_help=True, help="Rollouts as recorded.")
+
+
+@app.command("list")
+def list_sessions(
+    limit: Annotated[int, typer.Option(help="At most this many, newest first; 0 shows all.")] = 50,
+    group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """List sessions with their calls, sampled tokens and rewards."""
+    with open_repository(db) as repository:
+        found = repository.sessions(limit=limit or None, group_id=group)
+    if as_json:
+        print_json([asdict(entry) for entry in found])
+        return
+    columns = ("session", "created (UTC)", "status", "group", "harness", "calls", "sampled tokens", "reward")
+    rows = [
+        (
+            entry.session.session_id,
+            f"{entry.session.created_at:%Y-%m-%d %H:%M:%S}",
+            entry.session.status,
+            entry.session.group_id,
+            entry.session.harness,
+            entry.calls,
+            entry.sampled_tokens,
+            entry.session.reward and entry.session.reward.value,
+        )
+        for entry in found
+    ]
+    print_table(f"{len(found)} sessions", columns, rows)
+
+
+@app.command("show")
+def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
+    """Show one session: its facts, its calls, and how much of it is trained."""
+    with open_repository(db) as repository:
+        session = repository.session(session_id)
+        calls = repository.call_summaries(session_id)
+        trajectory = build_trajectory(session_id, repository.calls(session_id))
+    coverage = {
+        "branches": len(trajectory.branches),
+        "captured_tokens": trajectory.captured_tokens,
+        "trained_tokens": trajectory.trained_tokens,
+        "coverage": trajectory.coverage,
+        "left_out": trajectory.left_out_by_reason(),
+    }
+    if as_json:
+        print_json({"session": asdict(session), "calls": [asdict(call) for call in calls], "trajectory": coverage})
+        return
+    facts = {name: value for name, value in asdict(session).items() if value not in (None, ())}
+    print_table(f"session {session_id}", ("fact", "value"), [*facts.items(), *coverage.items()])
+    columns = ("#", "call", "status", "prompt", "sampled", "finish", "delivered")
+    rows = [
+        (
+            call.ordinal,
+            call.call_id,
+            call.status,
+            call.prompt_tokens,
+            call.completion_tokens,
+            ", ".join(call.finish_reasons) or None,
+            "yes" if call.delivered else "no",
+        )
+        for call in calls
+    ]
+    print_table(f"{len(calls)} calls", columns, rows)
+    console.print(f"`polarproxy trajectories show {session_id}` shows what is trained, and why")

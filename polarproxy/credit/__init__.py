@@ -1,0 +1,1 @@
+"""From rewards to advantages: groups, baselines, and signs that a group teaches nothing."""

@@ -1,0 +1,126 @@
+"""From the store to training rows, one session at a time, with the account of everything left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from polarproxy.batch.sample import Sample, Weighting, build_samples
+from polarproxy.credit.advantages import ESTIMATORS, advantages
+from polarproxy.credit.diagnostics import RewardSummary, summarise
+from polarproxy.credit.groups import form_groups
+from polarproxy.errors import BadExport
+from polarproxy.trajectory.branches import build_trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polarproxy.model import Session
+    from polarproxy.store.repository import Repository
+    from polarproxy.trajectory.branches import Trajectory
+
+NO_CREDIT = "none"
+ADVANTAGES = (*(name for name, _ in ESTIMATORS), NO_CREDIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to export."""
+
+    advantage: str = "grpo"
+    """An estimator's name, or `none`: rows without credit, also of sessions without a reward."""
+    weighting: Weighting = "per_session"
+    group_id: str | None = None
+    """Only sessions of this group. None: all."""
+
+    def __post_init__(self) -> None:
+        if self.advantage not in ADVANTAGES:
+            raise BadExport(f"there is no advantage {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
+
+
+@dataclass(slots=True)
+class Account:
+    """What an export holds, and what it does not; complete when all rows have been taken."""
+
+    options: Options
+    rewards: RewardSummary
+    sessions: int = 0
+    calls: int = 0
+    rows: int = 0
+    tokens: int = 0
+    captured_tokens: int = 0
+    trained_tokens: int = 0
+    left_out_calls: Counter[str] = field(default_factory=Counter)
+    """Completions or whole calls, by reason."""
+    left_out_sessions: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    """Rows with something a trainer should know, by what."""
+
+    @property
+    def coverage(self) -> float | None:
+        """Trained / captured sampled tokens. None: nothing was sampled."""
+        return self.trained_tokens / self.captured_tokens if self.captured_tokens else None
+
+
+class Collection:
+    """The rows of an export. `rows()` streams them; `account` is complete afterwards."""
+
+    def __init__(self, repository: Repository, options: Options) -> None:
+        self._repository = repository
+        summaries = repository.sessions(group_id=options.group_id)
+        self.sessions = sorted((entry.session for entry in summaries), key=_place)
+        groups = form_groups(self.sessions)
+        self._advantages = None if options.advantage == NO_CREDIT else advantages(groups, options.advantage)
+        self.account = Account(options, summarise(groups))
+
+    def rows(self) -> Iterator[Sample]:
+        """Every row, by group, session and branch."""
+        for session in self.sessions:
+            yield from self.session_rows(session)
+
+    def session_rows(self, session: Session) -> list[Sample]:
+        """The rows of one session; what is left out of it goes to the account."""
+        account = self.account
+        calls = self._repository.calls(session.session_id)
+        trajectory = build_trajectory(session.session_id, calls)
+        account.sessions += 1
+        account.calls += len(calls)
+        account.captured_tokens += trajectory.captured_tokens
+        account.left_out_calls.update(trajectory.left_out_by_reason())
+        reason = self._why_not(session, trajectory)
+        if reason is not None:
+            account.left_out_sessions[reason] += 1
+            return []
+        credit = None if self._advantages is None else self._advantages[session.session_id]
+        samples = build_samples(trajectory, session, credit, account.options.weighting)
+        for sample in samples:
+            self._count(sample)
+        return samples
+
+    def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
+        if not trajectory.branches:
+            return "nothing_trainable"
+        if self._advantages is not None and session.session_id not in self._advantages:
+            return "no_reward"
+        return None
+
+    def _count(self, sample: Sample) -> None:
+        account = self.account
+        account.rows += 1
+        account.tokens += len(sample.token_ids)
+        account.trained_tokens += sample.trained_tokens
+        account.warnings.update(_warnings(sample))
+
+
+def _place(session: Session) -> tuple[str, str]:
+    return (session.group_id or "", session.session_id)
+
+
+def _warnings(sample: Sample) -> Iterator[str]:
+    if sample.logprobs_mode != "processed":
+        yield f"logprobs_mode_{sample.logprobs_mode}"
+    if sample.top_p is not None and sample.top_p < 1:
+        yield "top_p_below_1"
+    if sample.top_k is not None and sample.top_k > 0:
+        yield "top_k_set"

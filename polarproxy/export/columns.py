@@ -1,0 +1,85 @@
+"""The columns of a row, as Arrow knows them and as JSON shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from polarproxy.batch.sample import Sample
+
+ARRAYS: tuple[tuple[str, Any], ...] = (
+    ("token_ids", pa.int32()),
+    ("loss_mask", pa.uint8()),
+    ("rollout_logprobs", pa.float32()),
+    ("advantages", pa.float32()),
+    ("policy_versions", pa.int32()),
+    ("turn_index", pa.int32()),
+)
+"""Columns with one value per token."""
+
+VALUES: tuple[tuple[str, Any, Callable[[Sample], Any]], ...] = (
+    ("temperature", pa.float64(), lambda row: row.temperature),
+    ("top_p", pa.float64(), lambda row: row.top_p),
+    ("top_k", pa.int32(), lambda row: row.top_k),
+    ("logprobs_mode", pa.string(), lambda row: row.logprobs_mode),
+    ("reward", pa.float64(), lambda row: row.reward),
+    (
+        "components",
+        pa.list_(pa.struct([("name", pa.string()), ("value", pa.float64())])),
+        lambda row: [{"name": part.name, "value": part.value} for part in row.components],
+    ),
+    ("loss_weight", pa.float64(), lambda row: row.loss_weight),
+    ("session_id", pa.string(), lambda row: row.session_id),
+    ("group_id", pa.string(), lambda row: row.group_id),
+    ("task_id", pa.string(), lambda row: row.task_id),
+    ("branch_index", pa.int32(), lambda row: row.branch_index),
+    ("parent_branch", pa.int32(), lambda row: row.parent_branch),
+    ("shared_prefix", pa.int32(), lambda row: row.shared_prefix),
+    ("call_ids", pa.list_(pa.string()), lambda row: list(row.call_ids)),
+    ("harness", pa.string(), lambda row: row.harness),
+    ("model", pa.string(), lambda row: row.model),
+    ("template_digest", pa.string(), lambda row: row.template_digest),
+    ("faithful", pa.bool_(), lambda row: row.faithful),
+    ("format_version", pa.int32(), lambda row: row.format_version),
+)
+"""Columns with one value per row."""
+
+SCHEMA = pa.schema([(name, pa.list_(kind)) for name, kind in ARRAYS] + [(name, kind) for name, kind, _ in VALUES])
+
+
+def _list_column(rows: Sequence[NDArray[Any] | None], kind: Any) -> Any:
+    """A list column from arrays, without a Python object per token; None is a null list."""
+    present = [np.zeros(0, kind.to_pandas_dtype()) if row is None else row for row in rows]
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in present], out=offsets[1:])
+    missing = pa.array([row is None for row in rows])
+    values = pa.array(np.concatenate(present) if present else np.zeros(0, kind.to_pandas_dtype()), kind)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=missing)
+
+
+def to_arrow(samples: Sequence[Sample]) -> Any:
+    """An Arrow table of these rows."""
+    columns = [_list_column([getattr(row, name) for row in samples], kind) for name, kind in ARRAYS]
+    columns += [pa.array([read(row) for row in samples], kind) for _, kind, read in VALUES]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _json_array(array: NDArray[Any] | None) -> list[Any] | None:
+    if array is None:
+        return None
+    if array.dtype.kind == "f":
+        return [None if np.isnan(value) else value for value in array.tolist()]
+    return list(array.tolist())
+
+
+def to_json(sample: Sample) -> dict[str, Any]:
+    """One row as JSON values; NaN, which JSON does not know, is null."""
+    arrays = {name: _json_array(getattr(sample, name)) for name, _ in ARRAYS}
+    return arrays | {name: read(sample) for name, _, read in VALUES}

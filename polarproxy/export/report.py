@@ -1,0 +1,44 @@
+"""The report of an export: coverage, what is left out and why, and what the rewards teach."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from polarproxy import __version__
+from polarproxy.batch.sample import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from polarproxy.export.collect import Account
+
+REPORT_VERSION = 1
+
+
+def report(account: Account) -> dict[str, Any]:
+    """The report as JSON values."""
+    return {
+        "report_version": REPORT_VERSION,
+        "format_version": FORMAT_VERSION,
+        "polarproxy": __version__,
+        "advantage": account.options.advantage,
+        "weighting": account.options.weighting,
+        "sessions": account.sessions,
+        "calls": account.calls,
+        "rows": account.rows,
+        "tokens": account.tokens,
+        "sampled_tokens": {"captured": account.captured_tokens, "trained": account.trained_tokens},
+        "coverage": account.coverage,
+        "left_out": {
+            "calls": dict(sorted(account.left_out_calls.items())),
+            "sessions": dict(sorted(account.left_out_sessions.items())),
+        },
+        "rewards": asdict(account.rewards),
+        "warnings": dict(sorted(account.warnings.items())),
+    }
+
+
+def encode_report(account: Account) -> bytes:
+    """The report as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(report(account)), indent=2) + b"\n"

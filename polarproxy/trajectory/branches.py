@@ -1,0 +1,157 @@
+"""Branches: append-only token sequences from a root to a leaf, and which of their tokens are trained.
+
+A sampled token is trained in the first branch that contains it and is context in the others. A completion that may not
+be trained and that nothing continues makes no branch; it is listed as left out, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polarproxy.model import CallStatus
+from polarproxy.trajectory.eligibility import Reason, why_not
+from polarproxy.trajectory.forest import Forest, Node, build_forest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from polarproxy.model import CapturedCall, TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A completion's place in a branch."""
+
+    node: Node
+    trained: bool
+    """Whether this branch is the one that trains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One sequence, root to leaf."""
+
+    index: int
+    turns: tuple[Turn, ...]
+    parent_branch: int | None
+    """The earlier branch that shares the longest beginning. None: none shares a completion."""
+    shared_prefix: int
+    """Tokens shared with the parent branch."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Prompt, completions and interstitials, as the engine saw them."""
+        return self.turns[-1].node.context
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A completion, or a whole call, that is not trained."""
+
+    call_id: str
+    choice: int | None
+    """None: the call as a whole."""
+    reason: Reason
+    tokens: int
+    """Sampled tokens that are not trained for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """All branches of a session, and everything that is in none."""
+
+    session_id: str
+    branches: tuple[Branch, ...]
+    left_out: tuple[LeftOut, ...]
+    captured_tokens: int
+    """Sampled tokens recorded."""
+    trained_tokens: int
+
+    @property
+    def coverage(self) -> float | None:
+        """Trained / captured sampled tokens. None: nothing was sampled."""
+        return self.trained_tokens / self.captured_tokens if self.captured_tokens else None
+
+    def left_out_by_reason(self) -> dict[str, int]:
+        """How many completions or calls are left out, by reason."""
+        return dict(sorted(Counter(entry.reason.value for entry in self.left_out).items()))
+
+
+def build_trajectory(session_id: str, calls: Iterable[CapturedCall]) -> Trajectory:
+    """The branches of one session's calls (the rule `prefix_merging`)."""
+    forest = build_forest(calls)
+    reasons = [why_not(forest, place) for place in range(len(forest.nodes))]
+    branches = tuple(_branches(forest, reasons))
+    left_out = [
+        LeftOut(node.captured.call.call_id, node.completion.index, reason, len(node.completion.token_ids))
+        for node, reason in zip(forest.nodes, reasons, strict=True)
+        if reason is not None
+    ]
+    left_out.extend(_whole_call(captured) for captured in forest.without_prompt)
+    captured = sum(len(node.completion.token_ids) for node in forest.nodes)
+    captured += sum(len(c.token_ids) for outside in forest.without_prompt for c in outside.call.completions)
+    return Trajectory(
+        session_id=session_id,
+        branches=branches,
+        left_out=tuple(left_out),
+        captured_tokens=captured,
+        trained_tokens=sum(
+            len(turn.node.completion.token_ids) for branch in branches for turn in branch.turns if turn.trained
+        ),
+    )
+
+
+def _whole_call(captured: CapturedCall) -> LeftOut:
+    call = captured.call
+    tokens = sum(len(completion.token_ids) for completion in call.completions)
+    if call.status is CallStatus.REJECTED:
+        reason = Reason.REJECTED
+    elif call.status is CallStatus.COMPLETED or tokens:
+        reason = Reason.NO_TOKEN_IDS
+    else:
+        reason = Reason.NOTHING_SAMPLED
+    return LeftOut(call.call_id, None, reason, tokens)
+
+
+def _branches(forest: Forest, reasons: list[Reason | None]) -> Iterator[Branch]:
+    first_in: dict[int, int] = {}
+    for index, leaf in enumerate(_leaves(forest, reasons)):
+        path = _path(forest, leaf)
+        shared = [place for place in path if place in first_in]
+        turns = tuple(
+            Turn(forest.nodes[place], trained=place not in first_in and reasons[place] is None) for place in path
+        )
+        for place in path:
+            first_in.setdefault(place, index)
+        yield Branch(
+            index=index,
+            turns=turns,
+            parent_branch=first_in[shared[-1]] if shared else None,
+            shared_prefix=forest.nodes[shared[-1]].stop if shared else 0,
+        )
+
+
+def _path(forest: Forest, leaf: int) -> list[int]:
+    path: list[int] = []
+    place: int | None = leaf
+    while place is not None:
+        path.append(place)
+        place = forest.nodes[place].parent
+    return path[::-1]
+
+
+def _leaves(forest: Forest, reasons: list[Reason | None]) -> Iterator[int]:
+    """The trained completions that lead to no other trained one, depth first."""
+    leads: set[int] = set()
+    for place in range(len(forest.nodes) - 1, -1, -1):
+        if reasons[place] is None or any(child in leads for child in forest.children[place]):
+            leads.add(place)
+    stack = [place for place in reversed(range(len(forest.nodes))) if forest.nodes[place].parent is None]
+    while stack:
+        place = stack.pop()
+        onward = [child for child in forest.children[place] if child in leads]
+        if place in leads and not onward:
+            yield place
+        stack.extend(reversed(onward))

@@ -1,0 +1,106 @@
+"""What may be trained, and the reason for everything that may not."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarproxy.model import CallKind, CallStatus, FinishReason, TokenSource
+
+if TYPE_CHECKING:
+    from polarproxy.model import Completion
+    from polarproxy.trajectory.forest import Forest, Node
+
+SENTINEL = -9000.0
+"""vLLM writes −9999.0 for a value it could not give; nothing near it is a log-probability of a sampled token."""
+
+TRAINED_KINDS = frozenset({CallKind.MAIN, CallKind.SUBAGENT})
+
+
+class Reason(StrEnum):
+    """Why a call, or one of its completions, is not trained."""
+
+    REJECTED = "rejected"
+    """The engine refused the request; nothing was sampled."""
+    NOTHING_SAMPLED = "nothing_sampled"
+    """The call ended before a token was sampled."""
+    NO_TOKEN_IDS = "no_token_ids"
+    """The engine gave no ids, of the prompt or of the completion."""
+    NO_LOGPROBS = "no_logprobs"
+    LOGPROB_COUNT = "logprob_count"
+    """Not one log-probability per sampled token."""
+    BAD_LOGPROB = "bad_logprob"
+    """A log-probability is missing, not finite, or the engine's sentinel."""
+    ABORTED = "aborted"
+    """The client or the engine broke it off, and no later prompt contains it."""
+    FAILED = "failed"
+    """The engine failed or fell silent in the middle, and no later prompt contains it."""
+    UNDELIVERED = "undelivered"
+    """It is not known to have reached the client, and no later prompt contains it."""
+    EXTRA_CHOICE = "extra_choice"
+    """One of several choices, and no later prompt contains it."""
+    DISCARDED_AT_LENGTH = "discarded_at_length"
+    """Cut by the length limit; the harness asked again without it."""
+    SIDE_CALL = "side_call"
+    """Not part of the work: a title, a summary, a probe."""
+
+
+_BROKEN_OFF = {
+    CallStatus.ABORTED: Reason.ABORTED,
+    CallStatus.ENGINE_ERROR: Reason.FAILED,
+    CallStatus.TIMEOUT: Reason.FAILED,
+}
+
+
+def untrainable_tokens(completion: Completion) -> Reason | None:
+    """What is wrong with the tokens themselves. None: nothing."""
+    if completion.logprobs is None:
+        return Reason.NO_LOGPROBS
+    if len(completion.logprobs) != len(completion.token_ids):
+        return Reason.LOGPROB_COUNT
+    values = completion.logprobs.array
+    if not np.isfinite(values).all() or (values <= SENTINEL).any():
+        return Reason.BAD_LOGPROB
+    return None
+
+
+def _unused(node: Node) -> Reason | None:
+    """What is wrong with a completion that no later prompt contains. None: nothing."""
+    call = node.captured.call
+    if call.status in _BROKEN_OFF:
+        return _BROKEN_OFF[call.status]
+    if node.completion.finish_reason is FinishReason.ABORT:
+        return Reason.ABORTED
+    if not node.captured.delivered:
+        return Reason.UNDELIVERED
+    if node.completion.index > 0:
+        return Reason.EXTRA_CHOICE
+    return None
+
+
+def _discarded(forest: Forest, place: int) -> bool:
+    node = forest.nodes[place]
+    if node.completion.finish_reason is not FinishReason.LENGTH:
+        return False
+    own = node.captured.call.ordinal
+    return any(
+        later.captured.call.ordinal > own and later.prompt.startswith(node.prompt)
+        for later in forest.nodes[place + 1 :]
+    )
+
+
+def why_not(forest: Forest, place: int) -> Reason | None:
+    """Why the completion at this place of the forest is not trained. None: it is."""
+    node = forest.nodes[place]
+    if not len(node.completion.token_ids):
+        return Reason.NOTHING_SAMPLED if node.captured.call.token_source is TokenSource.ENGINE else Reason.NO_TOKEN_IDS
+    wrong = untrainable_tokens(node.completion)
+    if wrong is not None:
+        return wrong
+    if node.captured.kind not in TRAINED_KINDS:
+        return Reason.SIDE_CALL
+    if forest.children[place]:
+        return None
+    return _unused(node) or (Reason.DISCARDED_AT_LENGTH if _discarded(forest, place) else None)
