@@ -12,6 +12,9 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_WHOLE = ("session", "call")
+"""Columns with ids, which people copy."""
+
 console = Console(stderr=False, highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -25,7 +28,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     """A table; None is shown as a dash."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for name in columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE)
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
     console.print(table)

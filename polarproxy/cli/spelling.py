@@ -18,10 +18,10 @@ CONTEXT = "dim"
 
 
 def spellings(repository: Repository, calls: Iterable[Call]) -> dict[int, bytes]:
-    """The known spellings of everything that these calls sampled or were prompted with."""
+    """The known spellings of the token ids of these calls' models."""
     texts: dict[int, bytes] = {}
     for model in {call.served_model for call in calls if call.served_model is not None}:
-        texts |= repository.token_texts(model, range(1 << 31))
+        texts |= repository.token_texts(model)
     return texts
 
 

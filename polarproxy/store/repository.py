@@ -35,7 +35,7 @@ from polarproxy.store.schema import (
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, RowMapping
 
@@ -175,12 +175,11 @@ class Repository:
             by_call.setdefault(call_id, []).append((length, finish))
         return [_summary(row, by_call.get(row["call_id"], []), facts.get(row["call_id"], {})) for row in found]
 
-    def token_texts(self, model: str, token_ids: Iterable[int]) -> dict[int, bytes]:
-        """The spellings that are known of these ids of a model."""
-        wanted = set(token_ids)
+    def token_texts(self, model: str) -> dict[int, bytes]:
+        """The spellings that are known of a model's token ids: those of all tokens that it ever sampled."""
         with self._engine.begin() as connection:
             query = select(token_texts.c.token_id, token_texts.c.text).where(token_texts.c.model == model)
-            return {key: text for key, text in connection.execute(query) if key in wanted}
+            return {row.token_id: row.text for row in connection.execute(query)}
 
     def add_session(self, session: Session) -> None:
         """Stores a new session; returns when it is committed."""
