@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
 from polarproxy.cli import calls, db, reward, sessions, trajectories
+from polarproxy.cli.demo import demo
 from polarproxy.cli.doctor import doctor
 from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
@@ -41,6 +42,7 @@ def root(
 
 
 app.command()(serve)
+app.command()(demo)
 app.command()(export)
 app.command()(doctor)
 app.add_typer(sessions.app, name="sessions")

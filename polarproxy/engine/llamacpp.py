@@ -49,7 +49,7 @@ class _Settings(msgspec.Struct):
     dry_multiplier: float = 0.0
     mirostat: int = 0
     max_tokens: int | None = None
-    grammar: msgspec.Raw | None = None
+    grammar: msgspec.Raw = msgspec.Raw(b'""')
     logit_bias: list[msgspec.Raw] | None = None
 
 
@@ -79,7 +79,6 @@ def plan(fields: Fields, *, stream: bool, usage: bool) -> Plan:
 
 def _unchanged(applied: _Settings) -> bool:
     """Whether no sampler moved the distribution away from the raw softmax."""
-    grammar = b'""' if applied.grammar is None else bytes(applied.grammar)
     return (
         (applied.temperature, applied.top_p, applied.typical_p, applied.repeat_penalty) == (1.0, 1.0, 1.0, 1.0)
         and (applied.presence_penalty, applied.frequency_penalty, applied.dry_multiplier) == (0.0, 0.0, 0.0)
@@ -87,7 +86,7 @@ def _unchanged(applied: _Settings) -> bool:
         and applied.top_k <= 0
         and applied.min_p <= 0
         and applied.top_n_sigma < 0
-        and grammar == b'""'
+        and bytes(applied.grammar) == b'""'
     )
 
 

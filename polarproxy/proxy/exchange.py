@@ -88,14 +88,17 @@ class ChatCall:
 
     async def _answer(self, upstream: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
         exchange = self.exchange
+        unreadable: BadReply | None = None
         try:
             view = exchange.plan.reader.body(body)
         except BadReply as error:
-            exchange.error, view = str(error), body
+            exchange.error, view, unreadable = str(error), body, error
         await self._follow_up()
         await self.parts.recorder.record(exchange, CallStatus.COMPLETED)
         self._remember(reply_message(view))
-        if exchange.request.stream and exchange.error is None:
+        if exchange.request.stream:
+            if unreadable is not None:
+                return refuse_for(unreadable)
             events = unfold(view, usage=exchange.request.stream_usage)
             response = web.Response(headers=_SSE_HEADERS, body=b"".join(events))
         else:
@@ -131,8 +134,7 @@ class ChatCall:
         except (EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
             return await self._break_off(client, error)
         self._remember(fold_message(relay.kept) if relay.keep else None)
-        await client.write(b"".join(relay.held) + relay.rest())
-        await client.write_eof()
+        await client.write_eof(b"".join(relay.held) + relay.rest())
         self._delivered()
         await drain(upstream)
         return client

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from polarproxy.errors import (
     BadKey,
+    BadReply,
     BadRequest,
     EngineTimeout,
     EngineUnreachable,
@@ -26,6 +27,7 @@ _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (SessionClosed, 409),
     (StoreConflict, 500),
     (StoreUnavailable, 503),
+    (BadReply, 502),
     (EngineUnreachable, 502),
     (EngineTimeout, 504),
 )

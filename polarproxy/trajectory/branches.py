@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from polarproxy.model import CapturedCall, TokenIds
 
 
+_WHOLE_CALL = {
+    CallStatus.REJECTED: Reason.REJECTED,
+    CallStatus.ABORTED: Reason.ABORTED,
+    CallStatus.ENGINE_ERROR: Reason.FAILED,
+    CallStatus.TIMEOUT: Reason.FAILED,
+}
+"""Why a call without prompt ids or without a completion is left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A completion's place in a branch."""
@@ -106,13 +115,7 @@ def build_trajectory(session_id: str, calls: Iterable[CapturedCall]) -> Trajecto
 def _whole_call(captured: CapturedCall) -> LeftOut:
     call = captured.call
     tokens = sum(len(completion.token_ids) for completion in call.completions)
-    if call.status is CallStatus.REJECTED:
-        reason = Reason.REJECTED
-    elif call.status is CallStatus.COMPLETED or tokens:
-        reason = Reason.NO_TOKEN_IDS
-    else:
-        reason = Reason.NOTHING_SAMPLED
-    return LeftOut(call.call_id, None, reason, tokens)
+    return LeftOut(call.call_id, None, _WHOLE_CALL.get(call.status, Reason.NO_TOKEN_IDS), tokens)
 
 
 def _branches(forest: Forest, reasons: list[Reason | None]) -> Iterator[Branch]:
