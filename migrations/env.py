@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alembic import context
+
 from polarproxy.store.database import open_database
 from polarproxy.store.schema import metadata
 

@@ -1,0 +1,1 @@
+"""What survives when the proxy is killed."""
