@@ -10,7 +10,7 @@ from rich.text import Text
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.spelling import marked, request_text, spell, spellings
+from polarproxy.cli.spelling import Tokenizer, marked, request_text, spell, spellings
 from polarproxy.trajectory.branches import Trajectory, build_trajectory
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def list_calls(
 def show_call(
     call_id: str,
     tokens: Annotated[bool, typer.Option("--tokens", help="Every sampled token: id, text, logprob, trained.")] = False,
+    tokenizer: Tokenizer = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +63,7 @@ def show_call(
         captured = repository.call(call_id)
         call = captured.call
         trajectory = build_trajectory(call.session_id, repository.calls(call.session_id))
-        texts = spellings(repository, [call])
+        texts = spellings(repository, [call], tokenizer)
     why = _verdicts(trajectory, call.call_id)
     if as_json:
         print_json(_as_json(call, captured.delivered, why, texts))

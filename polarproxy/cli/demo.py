@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,8 @@ def demo(
         uvloop.run(_rollouts(settings, engine.base_url, samples, concurrency))
     _export(settings, folder)
     console.print(f"done in {time.monotonic() - started:.0f} s; look around with, for example:")
-    console.print(f"  polarproxy sessions list --db {settings.db}")
-    console.print(f"  polarproxy trajectories show SESSION --text --db {settings.db}")
+    console.print(f"  {sys.argv[0]} sessions list --db {settings.db}")
+    console.print(f"  {sys.argv[0]} trajectories show SESSION --text --db {settings.db}")
 
 
 def _make_folder(out: Path | None) -> Path:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.spelling import marked, spell, spellings
+from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.trajectory.branches import build_trajectory
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="Branches rebuilt from calls.")
 def show_trajectory(
     session_id: str,
     text: Annotated[bool, typer.Option("--text", help="Spell out every branch, trained text between « and ».")] = False,
+    tokenizer: Tokenizer = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -32,7 +33,7 @@ def show_trajectory(
     with open_repository(db) as repository:
         repository.session(session_id)
         calls = repository.calls(session_id)
-        texts = spellings(repository, [captured.call for captured in calls])
+        texts = spellings(repository, [captured.call for captured in calls], tokenizer)
     trajectory = build_trajectory(session_id, calls)
     if as_json:
         print_json(_as_json(trajectory))

@@ -165,6 +165,8 @@ class Capture:
 
     prompt: TokenIds | None = None
     """None: the engine did not show the prompt ids (yet)."""
+    prompt_texts: dict[int, bytes] = field(default_factory=dict)
+    """How the engine spells the prompt's tokens; empty when it does not say."""
     choices: dict[int, ChoiceCapture] = field(default_factory=dict)
     usage: Usage | None = None
     model: str | None = None
@@ -205,8 +207,10 @@ class Capture:
         )
 
     def token_texts(self, wanted: Iterable[int]) -> dict[int, bytes]:
-        """The bytes of those sampled tokens whose ids are `wanted`, as the engine spelled them."""
-        missing, texts = set(wanted), dict[int, bytes]()
+        """The bytes of those tokens whose ids are `wanted`, as the engine spelled them."""
+        missing = set(wanted)
+        texts = {token: text for token, text in self.prompt_texts.items() if token in missing}
+        missing -= texts.keys()
         for choice in self.choices.values():
             entries = choice.entries()
             ids = list(choice.token_ids())

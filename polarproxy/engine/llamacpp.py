@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import msgspec
 
-from polarproxy.engine.capture import Capture, Fields, decode_ids, decode_scalar, decode_usage, finish_reason
+from polarproxy.engine.capture import Capture, Fields, decode_scalar, decode_usage, finish_reason
 from polarproxy.engine.plan import FollowUp, Plan, ReplyReader
-from polarproxy.errors import BadReply
-from polarproxy.model import LogprobsMode, Sampling
+from polarproxy.errors import BadReply, InvalidValue
+from polarproxy.model import LogprobsMode, Sampling, TokenIds
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
@@ -60,15 +60,21 @@ class _Verbose(msgspec.Struct):
     generation_settings: _Settings | None = None
 
 
+class _Piece(msgspec.Struct):
+    id: int
+    piece: str | list[int]
+    """Text; bytes where they are not valid UTF-8 by themselves."""
+
+
 class _Tokenized(msgspec.Struct):
-    tokens: msgspec.Raw
+    tokens: list[_Piece]
 
 
 _verbose = msgspec.json.Decoder(_Verbose)
 _tokenized = msgspec.json.Decoder(_Tokenized)
 
 
-def plan(fields: Fields, *, stream: bool, usage: bool) -> Plan:
+def plan(fields: Fields, *, stream: bool) -> Plan:
     """The request in one piece, asking for ids and one probability a token."""
     sent = {name: value for name, value in fields.items() if name not in _NOT_SENT} | _ADDED
     asked = "logprobs" in fields and bool(_flag.decode(fields["logprobs"]))
@@ -149,14 +155,20 @@ class Reader(ReplyReader):
     def follow_up(self) -> FollowUp | None:
         if self._prompt is None:
             return None
-        body = {"content": self._prompt.prompt, "add_special": True, "parse_special": True}
+        body = {"content": self._prompt.prompt, "add_special": True, "parse_special": True, "with_pieces": True}
         return FollowUp("/tokenize", _encode(body))
 
     def answer(self, data: bytes) -> None:
         try:
-            ids = decode_ids(_tokenized.decode(data).tokens)
-        except msgspec.DecodeError as error:
+            pieces = _tokenized.decode(data).tokens
+            ids = TokenIds.of(piece.id for piece in pieces)
+        except (msgspec.DecodeError, InvalidValue) as error:
             raise BadReply(f"the engine's tokenizer answered something else: {data[:200]!r}") from error
         # Of another length it is not the prompt that was evaluated; then the prompt stays unknown and nothing is trained.
         if self._prompt is not None and len(ids) == self._prompt.tokens_evaluated:
             self.capture.prompt = ids
+            self.capture.prompt_texts = {piece.id: _piece_bytes(piece.piece) for piece in pieces}
+
+
+def _piece_bytes(piece: str | list[int]) -> bytes:
+    return piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else bytes(piece)

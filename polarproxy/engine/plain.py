@@ -13,7 +13,7 @@ _index = msgspec.json.Decoder(int)
 _encode = msgspec.json.Encoder().encode
 
 
-def plan(fields: Fields, *, stream: bool, usage: bool) -> Plan:
+def plan(fields: Fields, *, stream: bool) -> Plan:
     """The request as it came."""
     return Plan(body=_encode(fields), stream=stream, reader=Reader())
 

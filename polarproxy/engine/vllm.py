@@ -32,9 +32,9 @@ _encode = msgspec.json.Encoder().encode
 
 _TRUE = msgspec.Raw(b"true")
 _ZERO = msgspec.Raw(b"0")
-_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 _REASONING = ("reasoning", "reasoning_content")
-_EMPTY = b"{}"
+_EMPTY = msgspec.Raw(b"{}")
+_NOTHING = (b"null", b'""', b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,12 @@ class Asked:
     prompt_ids: bool = False
     token_ids: bool = False
     logprobs: bool = False
-    usage: bool = False
-    """Streams only: a last chunk with usage. A reply in one piece always has it."""
     reasoning: bool = True
 
     @property
     def everything(self) -> bool:
         """Whether a reply can go to the client as it is."""
-        return self.prompt_ids and self.token_ids and self.logprobs and self.usage and self.reasoning
+        return self.prompt_ids and self.token_ids and self.logprobs and self.reasoning
 
 
 def _is_true(raw: msgspec.Raw | None) -> bool:
@@ -61,37 +59,34 @@ def _is_true(raw: msgspec.Raw | None) -> bool:
         return False
 
 
-def ask(fields: Fields, *, stream: bool, usage: bool) -> tuple[Fields, Asked]:
+def ask(fields: Fields) -> tuple[Fields, Asked]:
     """The request to send, and what the client itself asked for.
 
-    `top_logprobs` must be a number: a null switches logprobs off in silence. `include_reasoning: false` suppresses ids, so
-    it is never sent on; the reasoning is taken out of the reply instead.
+    `top_logprobs` must be a number: a null switches logprobs off in silence. Without `logprobs` a positive one is refused,
+    and stays so. `include_reasoning: false` suppresses ids, so it is never sent on; the reasoning is taken out of the reply
+    instead. `stream_options` is left alone: a usage chunk that nobody asked for takes `system_fingerprint` away from the
+    last choice.
     """
     hidden = "include_reasoning" in fields and not _is_true(fields["include_reasoning"])
-    top_is_null = "top_logprobs" in fields and bytes(fields["top_logprobs"]) == b"null"
+    top = bytes(fields.get("top_logprobs", _ZERO))
     wants_ids = _is_true(fields.get("return_token_ids"))
     asked = Asked(
         prompt_ids=wants_ids,
         token_ids=wants_ids and not hidden,
-        logprobs=_is_true(fields.get("logprobs")) and not top_is_null and not hidden,
-        usage=usage if stream else True,
+        logprobs=_is_true(fields.get("logprobs")) and top != b"null" and not hidden,
         reasoning=not hidden,
     )
     sent = {name: value for name, value in fields.items() if name != "include_reasoning"}
     sent["return_token_ids"] = _TRUE
-    if not _is_true(fields.get("logprobs")):
+    if top in (b"0", b"null") or _is_true(fields.get("logprobs")):
         sent["logprobs"] = _TRUE
-        sent["top_logprobs"] = _ZERO
-    elif top_is_null or "top_logprobs" not in fields:
-        sent["top_logprobs"] = _ZERO
-    if stream and not asked.usage:
-        sent["stream_options"] = _WITH_USAGE
+        sent["top_logprobs"] = _ZERO if top == b"null" else msgspec.Raw(top)
     return sent, asked
 
 
-def plan(fields: Fields, *, stream: bool, usage: bool) -> Plan:
+def plan(fields: Fields, *, stream: bool) -> Plan:
     """How to send one request to vLLM and read what comes back."""
-    sent, asked = ask(fields, stream=stream, usage=usage)
+    sent, asked = ask(fields)
     return Plan(body=_encode(sent), stream=stream, reader=Reader(asked))
 
 
@@ -113,7 +108,7 @@ class Reader(ReplyReader):
         self._head(chunk)
         choices = self._choice_list(chunk)
         if not choices:
-            return data if self._asked.usage else None
+            return data
         kept = [choice for choice in choices if self._choice(choice, "delta")]
         if self._asked.everything:
             return data
@@ -179,22 +174,28 @@ class Reader(ReplyReader):
         if not asked.logprobs and "logprobs" in choice:
             choice["logprobs"] = NULL
         if not asked.reasoning and part in choice:
-            choice[part] = _hide_reasoning(choice[part], drop=part == "delta")
+            hide = _hide_in_delta if part == "delta" else _hide_in_message
+            choice[part] = hide(choice[part])
         if part == "message" or asked.token_ids or asked.logprobs:
             return True
-        return kept.finish is not None or part not in choice or bytes(choice[part]) != _EMPTY
+        return kept.finish is not None or part not in choice or bytes(choice[part]) != b"{}"
 
     def _encode(self, reply: Fields, choices: list[Fields]) -> bytes:
         reply["choices"] = msgspec.Raw(_encode(choices))
         return _encode(reply)
 
 
-def _hide_reasoning(message: msgspec.Raw, *, drop: bool) -> msgspec.Raw:
+def _hide_in_message(message: msgspec.Raw) -> msgspec.Raw:
     members = _object.decode(message)
-    for name in _REASONING:
-        if name in members:
-            if drop:
-                del members[name]
-            else:
-                members[name] = NULL
-    return msgspec.Raw(_encode(members))
+    return msgspec.Raw(_encode(members | {name: NULL for name in _REASONING if name in members}))
+
+
+def _hide_in_delta(delta: msgspec.Raw) -> msgspec.Raw:
+    """As vLLM's parsers write it: `reasoning` is null, and a delta that said nothing else is empty. The first delta, which
+    only names the role, is not theirs."""
+    members = _object.decode(delta)
+    if "role" in members:
+        return delta
+    if all(name in _REASONING or bytes(value) in _NOTHING for name, value in members.items()):
+        return _EMPTY
+    return msgspec.Raw(_encode(members | {_REASONING[0]: NULL}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
@@ -71,10 +72,10 @@ def build_app(parts: Parts) -> web.Application:
     """The aiohttp application over these parts."""
     app = web.Application(client_max_size=parts.settings.max_body_mb << 20)
     app.router.add_get("/healthz", _health)
-    app.router.add_get("/readyz", lambda _: _ready(parts))
+    app.router.add_get("/readyz", partial(_ready, parts))
     for method, path, handler in _CONTROL:
         app.router.add_route(method, path, _guarded(parts, handler))
-    app.router.add_route("*", "/{path:.*}", lambda http: _serve(parts, http))
+    app.router.add_route("*", "/{path:.*}", partial(_serve, parts))
     return app
 
 
@@ -82,7 +83,7 @@ async def _health(_http: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
 
 
-async def _ready(parts: Parts) -> web.Response:
+async def _ready(parts: Parts, _http: web.Request) -> web.Response:
     """Ready when the engine answered and the store commits."""
     facts = await parts.engine_facts()
     problems = [] if parts.engine_known else [f"the engine at {parts.upstream.base} does not answer"]

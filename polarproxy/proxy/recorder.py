@@ -65,7 +65,7 @@ class Exchange:
 
 def plan_for(facts: EngineFacts, request: ChatRequest) -> Plan:
     """How to ask this engine for this request."""
-    return _PLANS[facts.name](request.fields, stream=request.stream, usage=request.stream_usage)
+    return _PLANS[facts.name](request.fields, stream=request.stream)
 
 
 def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> Sampling:
@@ -177,7 +177,8 @@ class Recorder:
 
     def _new_texts(self, call: Call, capture: Capture) -> dict[int, bytes]:
         known = self._spelled.setdefault(call.served_model or "", set())
-        unseen = {token for completion in call.completions for token in completion.token_ids} - known
+        unseen = {token for completion in call.completions for token in completion.token_ids}
+        unseen = (unseen | capture.prompt_texts.keys()) - known
         if not unseen:
             return {}
         texts = capture.token_texts(unseen)

@@ -57,8 +57,8 @@ class Arrivals:
             live.under_way -= 1
 
     def made(self, session_id: str) -> None:
-        """The session was just made, and is stored."""
-        self._live[session_id] = _Live(SessionStatus.OPEN, 0)
+        """The session was just made, and is stored. Calls that named it before keep their ordinals."""
+        self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0))
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
         """The session's status changed, and is stored."""

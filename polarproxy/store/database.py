@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +63,13 @@ def open_database(text: str, *, create: bool = False) -> Engine:
 
 
 def _use_sqlite(engine: Engine) -> None:
-    """WAL so that readers never block the writer, FULL so that a commit survives a power cut, and explicit transactions."""
+    """FULL so that a commit survives a power cut, and explicit transactions."""
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-        cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
@@ -79,6 +79,22 @@ def _use_sqlite(engine: Engine) -> None:
         # A transaction that writes takes its lock at once, instead of failing when it turns from reading to writing.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def use_wal(engine: Engine) -> None:
+    """WAL, so that readers never block the writer. It is a property of the file, so it is for a database that is ours.
+
+    Raises `WrongDatabase` when the file cannot be changed.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    connection = engine.raw_connection()
+    try:
+        connection.cursor().execute("PRAGMA journal_mode=WAL")
+    except sqlite3.Error as error:
+        raise WrongDatabase(f"the database cannot be changed: {error}") from error
+    finally:
+        connection.close()
 
 
 def for_writing(engine: Engine) -> Engine:

@@ -13,7 +13,7 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
-from polarproxy.store.database import for_writing
+from polarproxy.store.database import for_writing, use_wal
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -65,6 +65,7 @@ def upgrade(engine: Engine) -> str:
         raise WrongDatabase(
             f"the database has schema {found}, made by a newer polarproxy; this one knows up to {head()}"
         )
+    use_wal(engine)
     if found != head():
         _run(engine, "head", up=True)
     return head()

@@ -13,12 +13,10 @@ from polarproxy.model import (
     CallKind,
     CallStatus,
     CapturedCall,
-    Completion,
     Reward,
     RewardComponent,
     Session,
     SessionStatus,
-    TokenIds,
 )
 from polarproxy.store import codec, rows
 from polarproxy.store.database import for_writing
@@ -241,10 +239,7 @@ def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]
         try:
             prompt = reader.prompt(row)
             for completion in _completion_rows(connection, row["call_id"]):
-                sampled = rows.read_completion(completion)
-                context = (prompt or TokenIds()) + sampled.token_ids
-                if codec.digest(context.raw) != completion["digest"]:
-                    yield Damage(where, f"the tokens of choice {sampled.index} do not match their digest")
+                rows.read_completion(completion, prompt)
         except StoreDamaged as error:
             yield Damage(where, str(error))
 
@@ -258,17 +253,19 @@ def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall
     chosen = select(calls.c.call_id).where(condition)
     query = select(calls, bodies.c.data.label("body")).select_from(calls.outerjoin(bodies)).where(condition)
     reader = PromptReader(connection)
-    sampled: dict[str, list[Completion]] = {}
+    sampled: dict[str, list[RowMapping]] = {}
     by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
     for row in connection.execute(by_choice).mappings():
-        sampled.setdefault(row["call_id"], []).append(rows.read_completion(row))
+        sampled.setdefault(row["call_id"], []).append(row)
     facts = _facts(connection, chosen)
     for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
         call_id = row["call_id"]
         body = b"" if row["body"] is None else codec.decompress(row["body"])
         known = facts.get(call_id, {})
+        prompt = reader.prompt(row)
+        choices = [rows.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
         yield CapturedCall(
-            call=rows.read_call(row, reader.prompt(row), sampled.get(call_id, ()), body),
+            call=rows.read_call(row, prompt, choices, body),
             delivered=DELIVERED in known,
             kind=CallKind(known.get(KIND, CallKind.MAIN)),
         )

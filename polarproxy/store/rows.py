@@ -139,12 +139,14 @@ def completion_rows(call: Call) -> list[Row]:
     ]
 
 
-def read_completion(row: RowMapping) -> Completion:
-    """The completion of a row; raises `StoreDamaged` when its length is not the recorded one."""
+def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
+    """The completion of a row, sampled after `prompt`; raises `StoreDamaged` when it is not what was written."""
     ids = codec.decode_ids(row["token_ids"])
     where = f"completion {row['choice_index']} of call {row['call_id']}"
     if len(ids) != row["length"]:
         raise StoreDamaged(f"{where} holds {len(ids)} tokens, {row['length']} were written")
+    if codec.digest((prompt or TokenIds()).raw + ids.raw) != row["digest"]:
+        raise StoreDamaged(f"the tokens of {where} do not match their digest")
     if row["logprobs"] is not None and len(row["logprobs"]) % 4:
         raise StoreDamaged(f"{where}: its logprobs take {len(row['logprobs'])} bytes, not a multiple of 4")
     return Completion(

@@ -40,6 +40,8 @@ class PromptReader:
             return None
         chain = [row]
         while (base := chain[-1]["base_call_id"]) is not None and base not in self._prompts:
+            if any(base == link["call_id"] for link in chain):
+                raise StoreDamaged(f"the prompt of call {row['call_id']} builds on itself, by way of call {base}")
             chain.append(self._row(base))
         for link in reversed(chain):
             self._prompts[link["call_id"]] = self._rebuild(link)
@@ -52,6 +54,8 @@ class PromptReader:
         return row
 
     def _rebuild(self, row: RowMapping) -> TokenIds:
+        if row["prompt_suffix"] is None:
+            raise StoreDamaged(f"the prompt of call {row['call_id']} is missing")
         suffix = codec.decode_ids(row["prompt_suffix"])
         prompt = suffix if row["base_call_id"] is None else self._base(row) + suffix
         if len(prompt) != row["prompt_length"] or codec.digest(prompt.raw) != row["prompt_digest"]:

@@ -10,14 +10,15 @@ import asyncio
 import queue
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import insert, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from polarproxy.errors import PolarproxyError, StoreConflict, StoreUnavailable
+from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_GROUP = 256
 _RECENT = 4
+_OUT_OF_ORDER = (OperationalError, InterfaceError)
+"""The database itself is in trouble (locked, full, unreachable), whatever it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +71,21 @@ class Writer:
         self._bases = BaseIndex()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
         self._closed = False
+        self._closing = threading.Lock()
         self.last_error: str | None = None
         """Why the latest group could not be committed. None: it was."""
         self._thread.start()
 
     def submit(self, item: Item) -> Future[None]:
         """Queues an item. The future ends when it is committed; raises `StoreUnavailable` when the queue is full."""
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
         done: Future[None] = Future()
-        try:
-            self._queue.put_nowait((item, done))
-        except queue.Full as error:
-            raise StoreUnavailable(f"{self._queue.maxsize} calls are waiting to be stored") from error
+        with self._closing:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            try:
+                self._queue.put_nowait((item, done))
+            except queue.Full as error:
+                raise StoreUnavailable(f"{self._queue.maxsize} calls are waiting to be stored") from error
         return done
 
     async def write(self, item: Item, timeout: float) -> None:  # noqa: ASYNC109  (the caller's setting, by name)
@@ -106,8 +111,9 @@ class Writer:
 
     def close(self, timeout: float = 30.0) -> None:
         """Commits what is queued and ends the thread."""
-        if not self._closed:
-            self._closed = True
+        with self._closing:
+            closed, self._closed = self._closed, True
+        if not closed:
             self._queue.put(None)
             self._thread.join(timeout)
 
@@ -137,37 +143,36 @@ class Writer:
     def _commit(self, group: list[_Waiting]) -> None:
         try:
             self._write([item for item, _ in group])
-        except IntegrityError:
+        except _OUT_OF_ORDER as error:
+            self.last_error = str(error.orig)
+            for _, done in group:
+                _settle(done, StoreUnavailable(f"the store could not commit: {error.orig}"))
+        except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
             self._commit_one_by_one(group)
-            return
-        except (DBAPIError, PolarproxyError) as error:
-            self._fail(group, error)
-            return
-        self.last_error = None
-        for _, done in group:
-            _settle(done)
+        else:
+            self.last_error = None
+            for _, done in group:
+                _settle(done)
 
     def _commit_one_by_one(self, group: list[_Waiting]) -> None:
         """A group was refused because of one of its items: the others must not suffer for it."""
         for item, done in group:
             try:
                 self._write([item])
-            except IntegrityError as error:
+            except Exception as error:  # noqa: BLE001  (whatever is wrong with the item, its request is told)
                 self._refuse(item, done, error)
-            except (DBAPIError, PolarproxyError) as error:
-                self._fail([(item, done)], error)
             else:
+                self.last_error = None
                 _settle(done)
 
-    def _refuse(self, item: Item, done: Future[None], error: IntegrityError) -> None:
-        name = item.call.call_id if isinstance(item, NewCall) else str(item)
-        _settle(done, StoreConflict(f"{name} contradicts what is stored: {error.orig}"))
-
-    def _fail(self, group: list[_Waiting], error: Exception) -> None:
-        reason = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-        self.last_error = reason
-        for _, done in group:
-            _settle(done, StoreUnavailable(f"the store could not commit: {reason}"))
+    def _refuse(self, item: Item, done: Future[None], error: Exception) -> None:
+        reason = str(error.orig) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, IntegrityError):
+            _settle(done, StoreConflict(f"{_name(item)} contradicts what is stored: {reason}"))
+            return
+        if isinstance(error, _OUT_OF_ORDER):
+            self.last_error = reason
+        _settle(done, StoreUnavailable(f"{_name(item)} cannot be stored: {reason}"))
 
     def _write(self, items: Sequence[Item]) -> None:
         new = [item for item in items if isinstance(item, NewCall)]
@@ -219,8 +224,19 @@ class Writer:
         found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
         for row in reversed(found):
             sampled = connection.execute(select(completions).where(completions.c.call_id == row["call_id"])).mappings()
-            completed = [rows.read_completion(completion) for completion in sampled]
-            self._bases.add(rows.read_call(row, reader.prompt(row), completed, b""))
+            # What does not read back is no base; new calls must not suffer for it.
+            with suppress(StoreDamaged):
+                prompt = reader.prompt(row)
+                completed = [rows.read_completion(completion, prompt) for completion in sampled]
+                self._bases.add(rows.read_call(row, prompt, completed, b""))
+
+
+def _name(item: Item) -> str:
+    if isinstance(item, NewCall):
+        return f"call {item.call.call_id}"
+    if isinstance(item, Fact):
+        return f"{item.name} of call {item.call_id}"
+    return f"session {item.session_id}"
 
 
 def _settle(done: Future[None], error: Exception | None = None) -> None:

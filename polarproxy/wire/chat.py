@@ -37,7 +37,7 @@ def _member(fields: Fields, name: str, decoder: msgspec.json.Decoder[_T]) -> _T 
         return None
     try:
         return decoder.decode(raw)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -64,7 +64,7 @@ def read_request(body: bytes) -> ChatRequest:
     """Reads a request body; raises `BadRequest` when it is not a JSON object."""
     try:
         fields = _fields.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request body is not a JSON object: {error}") from error
     tools = fields.get("tools")
     stream = _member(fields, "stream", _flag)
@@ -74,7 +74,7 @@ def read_request(body: bytes) -> ChatRequest:
         stream=bool(stream),
         stream_usage=_wants_usage(fields),
         sampling=_read_sampling(fields),
-        tools_digest=None if tools is None else xxhash.xxh3_128_hexdigest(tools),
+        tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
 
 

@@ -66,7 +66,7 @@ def reply_digest(message: bytes) -> bytes | None:
         return None
     content = _plain_text(said.content)
     calls = [(call.id or "", (call.function and call.function.name) or "") for call in said.tool_calls or ()]
-    return xxhash.xxh3_128_digest(msgspec.json.encode([content or "", calls]))
+    return xxhash.xxh3_128_digest(msgspec.json.encode([content or "", calls], order="sorted"))
 
 
 class _Choice(msgspec.Struct):

@@ -26,6 +26,8 @@ class _ToolDelta(msgspec.Struct):
 
 class _Delta(msgspec.Struct):
     content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[_ToolDelta] | None = None
 
 
@@ -40,6 +42,8 @@ class _Chunk(msgspec.Struct):
 
 _chunk = msgspec.json.Decoder(_Chunk)
 
+_REASONING = ("reasoning", "reasoning_content")
+
 
 @dataclass(slots=True)
 class _ToolCall:
@@ -51,6 +55,8 @@ class _ToolCall:
 @dataclass(slots=True)
 class _Message:
     content: list[str] = field(default_factory=list)
+    reasoning: dict[str, str] = field(default_factory=dict)
+    """By the name that the engine gives it."""
     tool_calls: dict[int, _ToolCall] = field(default_factory=dict)
 
 
@@ -73,12 +79,16 @@ def fold_message(events: Iterable[bytes]) -> bytes:
         for _, call in sorted(message.tool_calls.items())
     ]
     text = "".join(message.content)
-    return msgspec.json.encode({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
+    tools = {"tool_calls": calls} if calls else {}
+    return msgspec.json.encode({"role": "assistant", "content": text, **message.reasoning, **tools})
 
 
 def _add(message: _Message, delta: _Delta) -> None:
     if delta.content:
         message.content.append(delta.content)
+    for name in _REASONING:
+        if thought := getattr(delta, name):
+            message.reasoning[name] = message.reasoning.get(name, "") + thought
     for part in delta.tool_calls or ():
         call = message.tool_calls.setdefault(part.index, _ToolCall())
         call.id = part.id or call.id

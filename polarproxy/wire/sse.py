@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 DONE = b"[DONE]"
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+"""Two line ends in a row, each of any kind; atomic, so that CR LF is never taken for two."""
 
 
 class EventSplitter:
@@ -30,7 +31,7 @@ class EventSplitter:
     def _feed_any_newline(self, data: bytes) -> list[bytes]:
         events, start = [], 0
         for match in _EVENT_END.finditer(data):
-            # A blank line made of lone CRs may turn out to be the first half of CR LF: wait for the next byte.
+            # The CR that ends a blank line may turn out to be the first half of CR LF: wait for the next byte.
             if match.end() == len(data) and data.endswith(b"\r"):
                 break
             events.append(data[start : match.end()])

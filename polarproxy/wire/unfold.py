@@ -19,24 +19,30 @@ _choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _calls = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _encode = msgspec.json.Encoder().encode
 
-_NULL = msgspec.Raw(b"null")
 _CHUNK = msgspec.Raw(b'"chat.completion.chunk"')
 _HEAD = ("id", "created", "model", "system_fingerprint")
 _TEXTS = ("reasoning", "reasoning_content", "content")
+"""In the order in which they are sampled."""
 
 
 def unfold(body: bytes, *, usage: bool) -> list[bytes]:
-    """The stream events of a chat reply, the last one `[DONE]`; with a usage chunk when the client asked for `usage`."""
+    """The stream events of a chat reply, the last one `[DONE]`; with a usage chunk when the client asked for `usage`.
+
+    Members of the reply that no chunk has by right (llama.cpp's `timings`) stand in the last chunk, as llama.cpp puts them.
+    """
     reply = _object.decode(body)
     head = {name: reply[name] for name in _HEAD if name in reply} | {"object": _CHUNK}
-    events = [
-        encode_event(_encode({**head, "choices": [chunk]}))
+    rest = {name: value for name, value in reply.items() if name not in (*_HEAD, "object", "choices", "usage")}
+    chunks: list[dict[str, object]] = [
+        {**head, "choices": [chunk]}
         for choice in _choices.decode(reply["choices"])
         for chunk in _choice_chunks(choice)
     ]
     if usage and "usage" in reply:
-        events.append(encode_event(_encode({**head, "choices": [], "usage": reply["usage"]})))
-    return [*events, encode_event(DONE)]
+        chunks.append({**head, "choices": [], "usage": reply["usage"]})
+    if chunks:
+        chunks[-1] |= rest
+    return [*(encode_event(_encode(chunk)) for chunk in chunks), encode_event(DONE)]
 
 
 def _choice_chunks(choice: Fields) -> list[dict[str, object]]:
@@ -47,13 +53,18 @@ def _choice_chunks(choice: Fields) -> list[dict[str, object]]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **members}
 
     chunks = [chunk({"role": "assistant", "content": ""})]
-    deltas: list[dict[str, object]] = [{name: message[name]} for name in _TEXTS if _says_something(message.get(name))]
+    others = (name for name in message if name not in (*_TEXTS, "role", "tool_calls"))
+    deltas: list[dict[str, object]] = [
+        {name: message[name]} for name in (*_TEXTS, *others) if _says_something(message.get(name))
+    ]
     if "tool_calls" in message and bytes(message["tool_calls"]) != b"null":
         calls = _calls.decode(message["tool_calls"])
         deltas.extend({"tool_calls": [{"index": place, **call}]} for place, call in enumerate(calls))
-    for place, delta in enumerate(deltas):
-        chunks.append(chunk(delta, **({"logprobs": choice["logprobs"]} if place == 0 and "logprobs" in choice else {})))
-    chunks.append(chunk({}, finish_reason=choice.get("finish_reason", _NULL)))
+    chunks.extend(chunk(delta) for delta in deltas)
+    ending = {name: value for name, value in choice.items() if name not in ("index", "message", "logprobs")}
+    chunks.append(chunk({}, **ending))
+    # With the first chunk after the role's; it is the last one when nothing was said.
+    chunks[1]["logprobs"] = choice.get("logprobs")
     return chunks
 
 

@@ -74,7 +74,9 @@ ROWS = (
     Row("100k c=1", "added latency p50", "µs", lambda m: m.latency_us, added=True),
     Row("stream 66 ev, 5 ms, c=1", "added event latency p50", "µs", lambda m: m.event_us, added=True, goal=2.5),
     Row("stream 66 ev, 20 ms, c=32", "CPU per stream", "µs", lambda m: m.cpu_us),
-    Row("stream 66 ev, 20 ms, c=32", "added event latency p50", "µs", lambda m: m.event_us, added=True, goal=2.5),
+    # Not over the bare engine's: with client and engine on one core its events wait for the client's turn, which a
+    # relay on another core overlaps with, so that the difference to it comes near zero.
+    Row("stream 66 ev, 20 ms, c=32", "event latency p50", "µs", lambda m: m.event_us, goal=2.5),
     Row("stream 66 ev, 20 ms, c=32", "added time to first token p50", "µs", lambda m: m.first_token_us, added=True),
     Row("stream 514 ev, unpaced, c=8", "CPU per stream", "µs", lambda m: m.cpu_us),
     Row("stream 514 ev, unpaced, c=8", "events per second", "/s", lambda m: m.events_per_second),
