@@ -46,7 +46,7 @@ class Group:
     @property
     def flat(self) -> bool:
         """Whether its rewards do not differ, so that every group-relative advantage vanishes."""
-        return self.std is None or self.std < FLAT
+        return self.std is None or self.std < FLAT or max(self.rewards) == min(self.rewards)
 
 
 def form_groups(sessions: Iterable[Session]) -> list[Group]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ Fields: TypeAlias = dict[str, msgspec.Raw]
 """The members of a JSON object, each value as the bytes that came in."""
 
 NULL = msgspec.Raw(b"null")
+_NO_IDS = b"[]"
 _REASONS = {reason.value: reason for reason in FinishReason}
 
 
@@ -58,7 +59,11 @@ class _Usage(msgspec.Struct):
 _logprob_contents = msgspec.json.Decoder(list[_LogprobContent])
 _usage = msgspec.json.Decoder(_Usage)
 _scalar = msgspec.json.Decoder(str | int | None)
-_byte_list = msgspec.json.Decoder(list[int] | None)
+_byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
+_index = msgspec.json.Decoder(int)
+_flag = msgspec.json.Decoder(bool | None)
+_MAX_ID = np.iinfo(np.int32).max
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
@@ -71,12 +76,15 @@ def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
         return TokenIds()
     expected = inner.count(b",") + 1
     try:
-        ids = np.fromstring(inner, dtype="<i4", sep=",")
+        # Wider than an id: as int32, 2**32 + 1 would be read as 1.
+        ids = np.fromstring(inner, dtype=np.int64, sep=",")
     except ValueError as error:
         raise BadReply(f"an array of token ids holds something else: {error}") from error
-    if ids.size != expected or ids.min() < 0:
-        raise BadReply(f"of {expected} token ids only {ids.size} are non-negative integers")
-    return TokenIds(ids.tobytes())
+    if ids.size != expected:
+        raise BadReply(f"of {expected} token ids only {ids.size} can be read")
+    if ids.min() < 0 or ids.max() > _MAX_ID:
+        raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
+    return TokenIds(ids.astype("<i4").tobytes())
 
 
 def decode_scalar(raw: msgspec.Raw | None) -> str | None:
@@ -85,7 +93,7 @@ def decode_scalar(raw: msgspec.Raw | None) -> str | None:
         return None
     try:
         value = _scalar.decode(raw)
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return None
     return None if value is None else str(value)
 
@@ -96,7 +104,7 @@ def decode_usage(raw: msgspec.Raw | None) -> Usage | None:
         return None
     try:
         usage = _usage.decode(raw)
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return None
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
@@ -120,6 +128,24 @@ def is_null(raw: msgspec.Raw | None) -> bool:
     return raw is None or (len(view := memoryview(raw)) == len(b"null") and bytes(view) == b"null")
 
 
+def is_true(raw: msgspec.Raw | None) -> bool:
+    """Whether a member is `true`; another type is the engine's to refuse."""
+    try:
+        return raw is not None and bool(_flag.decode(raw))
+    except msgspec.ValidationError:
+        return False
+
+
+def choice_index(choice: Fields) -> int:
+    """The index of a choice, 0 when it names none; raises `BadReply` when it is no integer."""
+    if "index" not in choice:
+        return 0
+    try:
+        return _index.decode(choice["index"])
+    except msgspec.ValidationError as error:
+        raise BadReply(f"the index of a choice cannot be read: {error}") from error
+
+
 @dataclass(slots=True)
 class ChoiceCapture:
     """The pieces of one choice, in the order in which they came."""
@@ -134,8 +160,8 @@ class ChoiceCapture:
 
     def take(self, ids: msgspec.Raw | None, logprobs: msgspec.Raw | None) -> None:
         """Keeps the ids and logprobs of one piece of the reply; null and absent are nothing."""
-        if ids is not None and not is_null(ids):
-            self.ids.append(bytes(ids))
+        if ids is not None and not is_null(ids) and (piece := bytes(ids)) != _NO_IDS:
+            self.ids.append(piece)
         if logprobs is not None and not is_null(logprobs):
             self.logprobs.append(bytes(logprobs))
 
@@ -145,18 +171,15 @@ class ChoiceCapture:
             return []
         try:
             parts = _logprob_contents.decode(b"[" + b",".join(self.logprobs) + b"]")
-        except msgspec.ValidationError as error:
+        except _UNREADABLE as error:
             raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
         if len(parts) == 1:
             return parts[0].content or []
         return [entry for part in parts for entry in part.content or ()]
 
     def token_ids(self) -> TokenIds:
-        """All sampled ids; empty when the engine gave none."""
-        if len(self.ids) == 1:
-            return decode_ids(self.ids[0])
-        inner = [piece[1:-1] for piece in self.ids if len(piece) > 2]
-        return decode_ids(b"[" + b",".join(inner) + b"]")
+        """All sampled ids; empty when the engine gave none. Raises `BadReply` when a piece is not an array of ids."""
+        return decode_ids(b"".join(self.ids).replace(b"][", b",") or _NO_IDS)
 
 
 @dataclass(slots=True)
@@ -223,7 +246,10 @@ class Capture:
 
 
 def _entry_bytes(entry: LogprobEntry) -> bytes:
-    numbers = _byte_list.decode(entry.bytes)
+    try:
+        numbers = _byte_list.decode(entry.bytes)
+    except msgspec.ValidationError:
+        numbers = None
     return bytes(numbers) if numbers is not None else entry.token.encode("utf-8", "surrogatepass")
 
 

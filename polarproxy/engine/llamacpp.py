@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import msgspec
 
-from polarproxy.engine.capture import Capture, Fields, decode_scalar, decode_usage, finish_reason
+from polarproxy.engine.capture import (
+    Capture,
+    Fields,
+    choice_index,
+    decode_scalar,
+    decode_usage,
+    finish_reason,
+    is_true,
+)
 from polarproxy.engine.plan import FollowUp, Plan, ReplyReader
 from polarproxy.errors import BadReply, InvalidValue
 from polarproxy.model import LogprobsMode, Sampling, TokenIds
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
-_index = msgspec.json.Decoder(int)
 _integer = msgspec.json.Decoder(int | None)
-_flag = msgspec.json.Decoder(bool | None)
 _encode = msgspec.json.Encoder().encode
 
 _ADDED = {
@@ -48,6 +54,8 @@ class _Settings(msgspec.Struct):
     frequency_penalty: float = 0.0
     dry_multiplier: float = 0.0
     mirostat: int = 0
+    dynatemp_range: float = 0.0
+    adaptive_target: float = -1.0
     max_tokens: int | None = None
     grammar: msgspec.Raw = msgspec.Raw(b'""')
     logit_bias: list[msgspec.Raw] | None = None
@@ -77,10 +85,17 @@ _tokenized = msgspec.json.Decoder(_Tokenized)
 def plan(fields: Fields, *, stream: bool) -> Plan:
     """The request in one piece, asking for ids and one probability a token."""
     sent = {name: value for name, value in fields.items() if name not in _NOT_SENT} | _ADDED
-    asked = "logprobs" in fields and bool(_flag.decode(fields["logprobs"]))
-    if asked and "top_logprobs" in fields:
-        sent["n_probs"] = msgspec.Raw(_encode(max(1, _integer.decode(fields["top_logprobs"]) or 0)))
+    asked = is_true(fields.get("logprobs"))
+    if asked:
+        sent["n_probs"] = msgspec.Raw(_encode(max(1, _top(fields))))
     return Plan(body=_encode(sent), stream=False, reader=Reader(logprobs=asked))
+
+
+def _top(fields: Fields) -> int:
+    try:
+        return _integer.decode(fields.get("top_logprobs", b"0")) or 0
+    except msgspec.ValidationError:
+        return 0
 
 
 def _unchanged(applied: _Settings) -> bool:
@@ -88,7 +103,9 @@ def _unchanged(applied: _Settings) -> bool:
     return (
         (applied.temperature, applied.top_p, applied.typical_p, applied.repeat_penalty) == (1.0, 1.0, 1.0, 1.0)
         and (applied.presence_penalty, applied.frequency_penalty, applied.dry_multiplier) == (0.0, 0.0, 0.0)
-        and (applied.xtc_probability, applied.mirostat, bool(applied.logit_bias)) == (0.0, 0, False)
+        and (applied.xtc_probability, applied.mirostat, applied.dynatemp_range) == (0.0, 0, 0.0)
+        and not applied.logit_bias
+        and applied.adaptive_target < 0
         and applied.top_k <= 0
         and applied.min_p <= 0
         and applied.top_n_sigma < 0
@@ -142,7 +159,7 @@ class Reader(ReplyReader):
             capture.applied = _sampling(verbose.generation_settings)
 
     def _choice(self, choice: Fields, verbose: _Verbose) -> None:
-        kept = self.capture.choice(_index.decode(choice["index"]) if "index" in choice else 0)
+        kept = self.capture.choice(choice_index(choice))
         kept.finish = finish_reason(choice.get("finish_reason"))
         # The verbose part is of choice 0 only; without it the ids of another choice may lack tokens, so it has none.
         if kept.index == 0:

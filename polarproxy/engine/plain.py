@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from polarproxy.engine.capture import Capture, Fields, decode_scalar, decode_usage, finish_reason
+from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason
 from polarproxy.engine.plan import Plan, ReplyReader
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
-_index = msgspec.json.Decoder(int)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,5 +44,5 @@ class Reader(ReplyReader):
         capture.request_id = capture.request_id or decode_scalar(reply.get("id"))
         capture.usage = decode_usage(reply.get("usage")) or capture.usage
         for choice in choices:
-            kept = capture.choice(_index.decode(choice["index"]) if "index" in choice else 0)
+            kept = capture.choice(choice_index(choice))
             kept.finish = kept.finish or finish_reason(choice.get("finish_reason"))

@@ -15,25 +15,24 @@ from polarproxy.engine.capture import (
     NULL,
     Capture,
     Fields,
+    choice_index,
     decode_ids,
     decode_scalar,
     decode_usage,
     finish_reason,
     is_null,
+    is_true,
 )
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.errors import BadReply
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
-_flag = msgspec.json.Decoder(bool | None)
-_index = msgspec.json.Decoder(int)
 _encode = msgspec.json.Encoder().encode
 
 _TRUE = msgspec.Raw(b"true")
 _ZERO = msgspec.Raw(b"0")
 _REASONING = ("reasoning", "reasoning_content")
-_EMPTY = msgspec.Raw(b"{}")
 _NOTHING = (b"null", b'""', b"[]")
 
 
@@ -52,13 +51,6 @@ class Asked:
         return self.prompt_ids and self.token_ids and self.logprobs and self.reasoning
 
 
-def _is_true(raw: msgspec.Raw | None) -> bool:
-    try:
-        return raw is not None and bool(_flag.decode(raw))
-    except msgspec.ValidationError:
-        return False
-
-
 def ask(fields: Fields) -> tuple[Fields, Asked]:
     """The request to send, and what the client itself asked for.
 
@@ -67,18 +59,18 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     instead. `stream_options` is left alone: a usage chunk that nobody asked for takes `system_fingerprint` away from the
     last choice.
     """
-    hidden = "include_reasoning" in fields and not _is_true(fields["include_reasoning"])
+    hidden = "include_reasoning" in fields and not is_true(fields["include_reasoning"])
     top = bytes(fields.get("top_logprobs", _ZERO))
-    wants_ids = _is_true(fields.get("return_token_ids"))
+    wants_ids = is_true(fields.get("return_token_ids"))
     asked = Asked(
         prompt_ids=wants_ids,
         token_ids=wants_ids and not hidden,
-        logprobs=_is_true(fields.get("logprobs")) and top != b"null" and not hidden,
+        logprobs=is_true(fields.get("logprobs")) and top != b"null" and not hidden,
         reasoning=not hidden,
     )
     sent = {name: value for name, value in fields.items() if name != "include_reasoning"}
     sent["return_token_ids"] = _TRUE
-    if top in (b"0", b"null") or _is_true(fields.get("logprobs")):
+    if top in (b"0", b"null") or is_true(fields.get("logprobs")):
         sent["logprobs"] = _TRUE
         sent["top_logprobs"] = _ZERO if top == b"null" else msgspec.Raw(top)
     return sent, asked
@@ -138,7 +130,7 @@ class Reader(ReplyReader):
     def _choice_list(self, reply: Fields) -> list[Fields]:
         try:
             return _choices.decode(reply["choices"])
-        except msgspec.ValidationError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadReply(f"the choices of the engine's reply cannot be read: {error}") from error
 
     def _without_choices(self, chunk: Fields, data: bytes) -> bytes:
@@ -162,7 +154,7 @@ class Reader(ReplyReader):
 
     def _choice(self, choice: Fields, part: str) -> bool:
         """Takes the tokens out of a choice; whether anything is left that this client would have been sent."""
-        kept = self.capture.choice(_index.decode(choice["index"]) if "index" in choice else 0)
+        kept = self.capture.choice(choice_index(choice))
         kept.take(choice.get("token_ids"), choice.get("logprobs"))
         if kept.finish is None:
             kept.finish = finish_reason(choice.get("finish_reason"))
@@ -175,7 +167,7 @@ class Reader(ReplyReader):
             choice["logprobs"] = NULL
         if not asked.reasoning and part in choice:
             hide = _hide_in_delta if part == "delta" else _hide_in_message
-            choice[part] = hide(choice[part])
+            choice[part] = msgspec.Raw(_encode(hide(self._object(bytes(choice[part])))))
         if part == "message" or asked.token_ids or asked.logprobs:
             return True
         return kept.finish is not None or part not in choice or bytes(choice[part]) != b"{}"
@@ -185,17 +177,15 @@ class Reader(ReplyReader):
         return _encode(reply)
 
 
-def _hide_in_message(message: msgspec.Raw) -> msgspec.Raw:
-    members = _object.decode(message)
-    return msgspec.Raw(_encode(members | {name: NULL for name in _REASONING if name in members}))
+def _hide_in_message(members: Fields) -> Fields:
+    return members | {name: NULL for name in _REASONING if name in members}
 
 
-def _hide_in_delta(delta: msgspec.Raw) -> msgspec.Raw:
+def _hide_in_delta(members: Fields) -> Fields:
     """As vLLM's parsers write it: `reasoning` is null, and a delta that said nothing else is empty. The first delta, which
     only names the role, is not theirs."""
-    members = _object.decode(delta)
     if "role" in members:
-        return delta
+        return members
     if all(name in _REASONING or bytes(value) in _NOTHING for name, value in members.items()):
-        return _EMPTY
-    return msgspec.Raw(_encode(members | {_REASONING[0]: NULL}))
+        return {}
+    return members | {_REASONING[0]: NULL}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadExport
@@ -25,4 +25,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise BadExport(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # Gone already when all went well; never there when its folder is none.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            temporary.unlink()

@@ -61,6 +61,9 @@ class ChatCall:
         except _STORE_ERRORS as error:
             self.parts.stats.store_failures += 1
             return refuse_for(error)
+        except Exception as error:  # a fault of ours must not cost the record of what was sampled until then
+            self._record_lost(CallStatus.ENGINE_ERROR, f"polarproxy failed: {error!r}")
+            raise
 
     async def _ask(self) -> web.StreamResponse:
         exchange = self.exchange

@@ -7,7 +7,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polarproxy.errors import SessionClosed
+from sqlalchemy.exc import DBAPIError
+
+from polarproxy.errors import SessionClosed, StoreUnavailable
 from polarproxy.model import SessionStatus
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Arrivals:
         self._loading: dict[str, asyncio.Task[SessionState | None]] = {}
 
     async def arrive(self, session_id: str) -> int:
-        """The ordinal of a new call; raises `SessionClosed`. Must be answered by `leave`."""
+        """The ordinal of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
         live = self._live.get(session_id)
         if live is None:
             state = await self._load(session_id)
@@ -67,13 +69,16 @@ class Arrivals:
             live.status = status
 
     async def _load(self, session_id: str) -> SessionState | None:
-        """Reads the state once, however many requests wait for it."""
+        """Reads the state once, however many requests wait for it; raises `StoreUnavailable`."""
         task = self._loading.get(session_id)
         if task is None:
             task = asyncio.create_task(asyncio.to_thread(self._repository.session_state, session_id))
             self._loading[session_id] = task
             task.add_done_callback(lambda _: self._loading.pop(session_id, None))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except DBAPIError as error:
+            raise StoreUnavailable(f"the store cannot be read: {error.orig}") from error
 
     def _forget_oldest(self) -> None:
         while len(self._live) > _KEPT:

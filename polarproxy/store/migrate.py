@@ -46,7 +46,7 @@ def current(engine: Engine) -> str | None:
     try:
         with engine.connect() as connection:
             revision = MigrationContext.configure(connection).get_current_revision()
-            tables = inspect(connection).get_table_names()
+            tables = set(inspect(connection).get_table_names()) - {"alembic_version"}
     except DatabaseError as error:
         raise WrongDatabase(f"{engine.url.render_as_string()} cannot be read as a database: {error.orig}") from error
     if revision is None and tables:

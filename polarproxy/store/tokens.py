@@ -38,10 +38,11 @@ class PromptReader:
         """The prompt of a call's row, None when it has none; raises `StoreDamaged` when it is not what was written."""
         if row["prompt_length"] is None:
             return None
-        chain = [row]
+        chain, seen = [row], {row["call_id"]}
         while (base := chain[-1]["base_call_id"]) is not None and base not in self._prompts:
-            if any(base == link["call_id"] for link in chain):
+            if base in seen:
                 raise StoreDamaged(f"the prompt of call {row['call_id']} builds on itself, by way of call {base}")
+            seen.add(base)
             chain.append(self._row(base))
         for link in reversed(chain):
             self._prompts[link["call_id"]] = self._rebuild(link)

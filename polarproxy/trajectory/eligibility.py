@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarproxy.model import CallKind, CallStatus, FinishReason, TokenSource
+from polarproxy.model import CallKind, CallStatus, FinishReason
 
 if TYPE_CHECKING:
     from polarproxy.model import Completion
@@ -81,21 +81,25 @@ def _unused(node: Node) -> Reason | None:
 
 
 def _discarded(forest: Forest, place: int) -> bool:
+    """A later prompt that only begins with this one is no sign: behind it stands this reply, told again in other tokens."""
     node = forest.nodes[place]
     if node.completion.finish_reason is not FinishReason.LENGTH:
         return False
     own = node.captured.call.ordinal
-    return any(
-        later.captured.call.ordinal > own and later.prompt.startswith(node.prompt)
-        for later in forest.nodes[place + 1 :]
-    )
+    return any(later.captured.call.ordinal > own and later.prompt == node.prompt for later in forest.nodes[place + 1 :])
+
+
+def _without_tokens(completion: Completion) -> Reason:
+    """An engine that says why it finished has sampled something, whether it shows the ids or not."""
+    ended = completion.finish_reason not in (None, FinishReason.ABORT)
+    return Reason.NO_TOKEN_IDS if ended else Reason.NOTHING_SAMPLED
 
 
 def why_not(forest: Forest, place: int) -> Reason | None:
     """Why the completion at this place of the forest is not trained. None: it is."""
     node = forest.nodes[place]
     if not len(node.completion.token_ids):
-        return Reason.NOTHING_SAMPLED if node.captured.call.token_source is TokenSource.ENGINE else Reason.NO_TOKEN_IDS
+        return _without_tokens(node.completion)
     wrong = untrainable_tokens(node.completion)
     if wrong is not None:
         return wrong

@@ -34,9 +34,7 @@ def unfold(body: bytes, *, usage: bool) -> list[bytes]:
     head = {name: reply[name] for name in _HEAD if name in reply} | {"object": _CHUNK}
     rest = {name: value for name, value in reply.items() if name not in (*_HEAD, "object", "choices", "usage")}
     chunks: list[dict[str, object]] = [
-        {**head, "choices": [chunk]}
-        for choice in _choices.decode(reply["choices"])
-        for chunk in _choice_chunks(choice)
+        {**head, "choices": [chunk]} for choice in _choices.decode(reply["choices"]) for chunk in _choice_chunks(choice)
     ]
     if usage and "usage" in reply:
         chunks.append({**head, "choices": [], "usage": reply["usage"]})
@@ -49,8 +47,8 @@ def _choice_chunks(choice: Fields) -> list[dict[str, object]]:
     index = choice.get("index", msgspec.Raw(b"0"))
     message = _object.decode(choice["message"])
 
-    def chunk(delta: dict[str, object], **members: object) -> dict[str, object]:
-        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **members}
+    def chunk(delta: dict[str, object]) -> dict[str, object]:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
     chunks = [chunk({"role": "assistant", "content": ""})]
     others = (name for name in message if name not in (*_TEXTS, "role", "tool_calls"))
@@ -62,7 +60,7 @@ def _choice_chunks(choice: Fields) -> list[dict[str, object]]:
         deltas.extend({"tool_calls": [{"index": place, **call}]} for place, call in enumerate(calls))
     chunks.extend(chunk(delta) for delta in deltas)
     ending = {name: value for name, value in choice.items() if name not in ("index", "message", "logprobs")}
-    chunks.append(chunk({}, **ending))
+    chunks.append(chunk({}) | ending)
     # With the first chunk after the role's; it is the last one when nothing was said.
     chunks[1]["logprobs"] = choice.get("logprobs")
     return chunks

@@ -13,7 +13,7 @@ from tests.bench.http1 import MessageReader
 # The send timestamp inside an event's content, see `reply._TIME`.
 _TIME = re.compile(rb"t=(\d{19}) ")
 _TIME_BYTES = 22
-_TAIL_BYTES = 24
+_TAIL_BYTES = 160
 
 
 @dataclass

@@ -1,0 +1,101 @@
+"""A database is brought to the current schema, or refused and left exactly as it was."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, inspect
+
+from polarproxy.errors import WrongDatabase
+from polarproxy.store.database import open_database
+from polarproxy.store.migrate import current, downgrade, head, require_current, upgrade
+from polarproxy.store.schema import metadata
+from polarproxy.store.writer import Writer
+from tests.store.samples import a_call, new_call
+
+
+def tables(engine: Engine) -> set[str]:
+    return set(inspect(engine).get_table_names())
+
+
+def opened(file: Path) -> Engine:
+    return open_database(f"sqlite:///{file}", create=True)
+
+
+def test_up_down_and_up_again(engine: Engine) -> None:
+    assert tables(engine) == {*metadata.tables, "alembic_version"}
+    downgrade(engine, "base")
+    assert tables(engine) == {"alembic_version"}
+    assert current(engine) is None
+    assert upgrade(engine) == head() == current(engine)
+    assert tables(engine) == {*metadata.tables, "alembic_version"}
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_an_upgrade_keeps_what_is_there(engine: Engine) -> None:
+    writer = Writer(engine)
+    writer.submit(new_call(a_call())).result(20)
+    writer.close()
+    assert upgrade(engine) == head()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT call_id FROM calls").scalars().all() == ["c1"]
+
+
+def test_an_empty_file_is_an_empty_database(file: Path) -> None:
+    file.touch()
+    engine = opened(file)
+    assert current(engine) is None
+    with pytest.raises(WrongDatabase, match="polarproxy db upgrade"):
+        require_current(engine)
+    assert upgrade(engine) == head()
+    require_current(engine)
+    engine.dispose()
+
+
+def refused(file: Path, message: str) -> None:
+    """Both ways to open it refuse, and not a byte changes."""
+    before = file.read_bytes()
+    for use in (upgrade, require_current):
+        engine = opened(file)
+        with pytest.raises(WrongDatabase, match=message):
+            use(engine)
+        engine.dispose()
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_somebody_elses_database_is_not_touched(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE holiday_photos (name TEXT)")
+    connection.close()
+    refused(file, "holiday_photos")
+
+
+def test_a_file_that_is_no_database_is_not_touched(file: Path) -> None:
+    file.write_bytes(b"Dear diary, " * 400)
+    refused(file, "cannot be read as a database")
+
+
+def test_a_newer_schema_is_not_touched(file: Path) -> None:
+    engine = opened(file)
+    upgrade(engine)
+    engine.dispose()
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    refused(file, "9999")
+
+
+def test_two_processes_may_start_at_once(file: Path) -> None:
+    """The second waits for the first, and finds nothing left to do."""
+    first, second = opened(file), opened(file)
+    assert upgrade(first) == upgrade(second) == head()
+    first.dispose()
+    second.dispose()

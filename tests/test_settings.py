@@ -1,0 +1,48 @@
+"""Settings that cannot work are refused when they are made, by name and with the value."""
+
+from typing import Any
+
+import pytest
+
+from polarproxy.errors import BadSettings
+from polarproxy.settings import LOOPBACK_HOSTS, AuthMode, Settings
+
+
+@pytest.mark.parametrize("upstream", ["", "127.0.0.1:8000", "ftp://engine", "unix:/engine"])
+def test_the_upstream_is_a_url(upstream: str) -> None:
+    with pytest.raises(BadSettings, match=r"upstream must be an http:// or https:// URL, not"):
+        Settings(upstream=upstream)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_is_a_port(port: int) -> None:
+    with pytest.raises(BadSettings, match=rf"port must lie in 0\.\.65535, not {port}"):
+        Settings(port=port)
+
+
+@pytest.mark.parametrize("port", [0, 65535])
+def test_zero_takes_any_free_port(port: int) -> None:
+    assert Settings(port=port).port == port
+
+
+@pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "store_timeout", "queue_size", "max_body_mb"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_limits_are_positive(name: str, value: int) -> None:
+    values: dict[str, Any] = {name: value}
+    with pytest.raises(BadSettings, match=f"{name} must be greater than 0, not {value}"):
+        Settings(**values)
+
+
+@pytest.mark.parametrize("host", LOOPBACK_HOSTS)
+def test_nobody_needs_a_key_on_loopback(host: str) -> None:
+    assert not Settings(host=host).auth_required
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org"])
+def test_everybody_needs_a_key_elsewhere(host: str) -> None:
+    assert Settings(host=host).auth_required
+
+
+@pytest.mark.parametrize(("auth", "host", "required"), [("required", "127.0.0.1", True), ("off", "0.0.0.0", False)])
+def test_auth_can_be_said_outright(auth: AuthMode, host: str, required: bool) -> None:
+    assert Settings(auth=auth, host=host).auth_required is required
