@@ -16,6 +16,8 @@ def upgrade() -> None:
         "bodies",
         sa.Column("digest", sa.LargeBinary(16), nullable=False),
         sa.Column("length", sa.Integer(), nullable=False),
+        sa.Column("base_digest", sa.LargeBinary(16), nullable=True),
+        sa.Column("base_length", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_bodies")),
     )

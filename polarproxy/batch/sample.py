@@ -92,7 +92,7 @@ def weights(trajectory: Trajectory, weighting: Weighting) -> list[float]:
     if weighting == "per_row":
         return [1.0] * count
     if weighting == "per_session":
-        return [1.0 / count] * count
+        return [1.0 / count for _ in range(count)]
     trained = [_trained_tokens(branch) for branch in trajectory.branches]
     return [tokens / sum(trained) for tokens in trained]
 

@@ -44,6 +44,16 @@ class _LogprobContent(msgspec.Struct):
     content: list[LogprobEntry] | None = None
 
 
+class _Value(msgspec.Struct):
+    """A sampled token's value alone, which is all that recording needs."""
+
+    logprob: float | None = None
+
+
+class _Values(msgspec.Struct):
+    content: list[_Value] | None = None
+
+
 class _TokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -57,6 +67,7 @@ class _Usage(msgspec.Struct):
 
 
 _logprob_contents = msgspec.json.Decoder(list[_LogprobContent])
+_logprob_values = msgspec.json.Decoder(list[_Values])
 _usage = msgspec.json.Decoder(_Usage)
 _scalar = msgspec.json.Decoder(str | int | None)
 _byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
@@ -66,18 +77,41 @@ _MAX_ID = np.iinfo(np.int32).max
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
-    """A JSON array of token ids; raises `BadReply` when it is anything else."""
+@dataclass(frozen=True, slots=True)
+class ParsedIds:
+    """Token ids together with the text that they were read from."""
+
+    text: bytes
+    """What stood between the brackets of the JSON array."""
+    ids: TokenIds
+
+
+def parse_ids(raw: bytes | msgspec.Raw, earlier: ParsedIds | None = None) -> ParsedIds:
+    """A JSON array of token ids; raises `BadReply` when it is anything else.
+
+    When the array begins with the very text of an `earlier` one, as the next prompt of a conversation does, only the rest
+    is parsed.
+    """
     text = bytes(raw).strip()
-    inner = text[1:-1].strip()
     if not (text.startswith(b"[") and text.endswith(b"]")):
         raise BadReply(f"expected an array of token ids, got {text[:40]!r}")
-    if not inner:
+    text = text[1:-1].strip()
+    if earlier is None or not earlier.text or not text.startswith(earlier.text):
+        return ParsedIds(text, _parse(text))
+    rest = text[len(earlier.text) :]
+    if not rest:
+        return earlier
+    # A comma must follow: otherwise the last number of the earlier array is only the beginning of a longer one.
+    return ParsedIds(text, earlier.ids + _parse(rest[1:]) if rest.startswith(b",") else _parse(text))
+
+
+def _parse(text: bytes) -> TokenIds:
+    if not text:
         return TokenIds()
-    expected = inner.count(b",") + 1
+    expected = text.count(b",") + 1
     try:
         # Wider than an id: as int32, 2**32 + 1 would be read as 1.
-        ids = np.fromstring(inner, dtype=np.int64, sep=",")
+        ids = np.fromstring(text, dtype=np.int64, sep=",")
     except ValueError as error:
         raise BadReply(f"an array of token ids holds something else: {error}") from error
     if ids.size != expected:
@@ -85,6 +119,11 @@ def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
     if ids.min() < 0 or ids.max() > _MAX_ID:
         raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
     return TokenIds(ids.astype("<i4").tobytes())
+
+
+def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
+    """A JSON array of token ids; raises `BadReply` when it is anything else."""
+    return parse_ids(raw).ids
 
 
 def decode_scalar(raw: msgspec.Raw | None) -> str | None:
@@ -177,6 +216,16 @@ class ChoiceCapture:
             return parts[0].content or []
         return [entry for part in parts for entry in part.content or ()]
 
+    def values(self) -> Logprobs:
+        """All log-probabilities; raises `BadReply` when they cannot be read."""
+        try:
+            parts = _logprob_values.decode(b"[" + b",".join(self.logprobs) + b"]")
+        except _UNREADABLE as error:
+            raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
+        nan = float("nan")
+        numbers = [nan if entry.logprob is None else entry.logprob for part in parts for entry in part.content or ()]
+        return Logprobs(array.array("f", numbers).tobytes())
+
     def token_ids(self) -> TokenIds:
         """All sampled ids; empty when the engine gave none. Raises `BadReply` when a piece is not an array of ids."""
         return decode_ids(b"".join(self.ids).replace(b"][", b",") or _NO_IDS)
@@ -188,6 +237,8 @@ class Capture:
 
     prompt: TokenIds | None = None
     """None: the engine did not show the prompt ids (yet)."""
+    prompt_parsed: ParsedIds | None = None
+    """The prompt with its text, for reading the next one of the conversation. None: it did not come as an array."""
     prompt_texts: dict[int, bytes] = field(default_factory=dict)
     """How the engine spells the prompt's tokens; empty when it does not say."""
     choices: dict[int, ChoiceCapture] = field(default_factory=dict)
@@ -220,7 +271,7 @@ class Capture:
         if choice.missing_logprobs:
             logprobs = Logprobs.of([None] * len(ids))
         elif choice.logprobs:
-            logprobs = _logprobs(choice.entries())
+            logprobs = choice.values()
         return Completion(
             index=choice.index,
             token_ids=ids,
@@ -251,9 +302,3 @@ def _entry_bytes(entry: LogprobEntry) -> bytes:
     except msgspec.ValidationError:
         numbers = None
     return bytes(numbers) if numbers is not None else entry.token.encode("utf-8", "surrogatepass")
-
-
-def _logprobs(entries: list[LogprobEntry]) -> Logprobs:
-    nan = float("nan")
-    values = array.array("f", [nan if entry.logprob is None else entry.logprob for entry in entries])
-    return Logprobs(values.tobytes())

@@ -15,13 +15,14 @@ from polarproxy.engine.capture import (
     NULL,
     Capture,
     Fields,
+    ParsedIds,
     choice_index,
-    decode_ids,
     decode_scalar,
     decode_usage,
     finish_reason,
     is_null,
     is_true,
+    parse_ids,
 )
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.errors import BadReply
@@ -76,18 +77,19 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     return sent, asked
 
 
-def plan(fields: Fields, *, stream: bool) -> Plan:
-    """How to send one request to vLLM and read what comes back."""
+def plan(fields: Fields, *, stream: bool, earlier: ParsedIds | None = None) -> Plan:
+    """How to send one request to vLLM and read what comes back. `earlier`: the session's previous prompt, if it is at hand."""
     sent, asked = ask(fields)
-    return Plan(body=_encode(sent), stream=stream, reader=Reader(asked))
+    return Plan(body=_encode(sent), stream=stream, reader=Reader(asked, earlier))
 
 
 class Reader(ReplyReader):
     """Reads one reply, keeps its tokens in `capture`, and returns what the client is to see."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, earlier: ParsedIds | None = None) -> None:
         super().__init__(Capture())
         self._asked = asked
+        self._earlier = earlier
 
     def event(self, data: bytes) -> bytes | None:
         """The `data` of one chunk, as the client is to see it; None when it would not have been sent to this client.
@@ -143,7 +145,8 @@ class Reader(ReplyReader):
         prompt = reply.get("prompt_token_ids")
         if prompt is not None:
             if capture.prompt is None and not is_null(prompt):
-                capture.prompt = decode_ids(prompt)
+                capture.prompt_parsed = parse_ids(prompt, self._earlier)
+                capture.prompt = capture.prompt_parsed.ids
             if not self._asked.prompt_ids:
                 reply["prompt_token_ids"] = NULL
         if capture.model is None:

@@ -59,7 +59,7 @@ def _list_column(rows: Sequence[NDArray[Any] | None], kind: Any) -> Any:
     present = [np.zeros(0, kind.to_pandas_dtype()) if row is None else row for row in rows]
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum([len(row) for row in present], out=offsets[1:])
-    missing = pa.array([row is None for row in rows])
+    missing = pa.array([row is None for row in rows], pa.bool_())
     values = pa.array(np.concatenate(present) if present else np.zeros(0, kind.to_pandas_dtype()), kind)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=missing)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from polarproxy.errors import BadKey
 from polarproxy.proxy.keys import is_session_id, is_session_key
@@ -22,7 +23,7 @@ class Address:
     """Where a request goes."""
 
     route: str
-    """The path without our prefix."""
+    """The path without our prefix, as it was sent: percent-encoding and all."""
     session_id: str | None
     """None: the client named no session; the conversation is recognised by its messages."""
     origin: str
@@ -30,30 +31,35 @@ class Address:
     signed: bool
     """Whether a valid session key came with it."""
 
+    @property
+    def path(self) -> str:
+        """The path for the record, where a key in it is written as the session that it names."""
+        return f"/s/{self.session_id}{self.route}" if self.origin == "path" else self.route
 
-def offered_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
-    """The API key of a request, wherever its dialect puts it. None: it has none."""
+
+def offered_keys(headers: Mapping[str, str], query: Mapping[str, str]) -> list[str]:
+    """The API keys of a request, from every place where a dialect puts one."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token:
-        return token.strip()
-    for name in _KEY_HEADERS:
-        if name in headers:
-            return headers[name]
-    return query.get("key")
+    bearer = token.strip() if scheme.lower() == "bearer" else None
+    offered = (bearer, *(headers.get(name) for name in _KEY_HEADERS), query.get("key"))
+    return [key for key in offered if key]
 
 
 def _split_path(path: str) -> tuple[str | None, str]:
     if not path.startswith("/s/"):
         return None, path
     name, slash, rest = path.removeprefix("/s/").partition("/")
-    return name, slash + rest
+    return unquote(name), slash + rest
 
 
 def locate(path: str, headers: Mapping[str, str], query: Mapping[str, str], signer: Signer) -> Address:
-    """Raises `BadKey` for a wrong signature, for a key used on another session's path, and for a malformed session id."""
+    """`path` as it was sent, not decoded. Among several keys the session key counts, whatever else a harness sends along.
+
+    Raises `BadKey` for a wrong signature, for a key used on another session's path, and for a malformed session id.
+    """
     named, route = _split_path(path)
-    key = offered_key(headers, query)
-    signed = signer.session_of(key) if key is not None and is_session_key(key) else None
+    key = next(filter(is_session_key, offered_keys(headers, query)), None)
+    signed = None if key is None else signer.session_of(key)
     if named is not None and is_session_key(named):
         named = signed = signer.session_of(named)
     if named is not None:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
 
 from aiohttp import web
 
 from polarproxy.errors import BadKey, BadRequest, PolarproxyError
 from polarproxy.proxy import control
-from polarproxy.proxy.address import Address, locate, offered_key
-from polarproxy.proxy.exchange import chat
+from polarproxy.proxy.address import Address, locate, offered_keys
+from polarproxy.proxy.exchange import CHAT_ROUTE, chat
 from polarproxy.proxy.keys import Signer, is_session_key
 from polarproxy.proxy.parts import Parts
 from polarproxy.proxy.passthrough import passthrough
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from polarproxy.settings import Settings
-
-CHAT_ROUTE = "/v1/chat/completions"
 
 _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
 
@@ -97,11 +96,11 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
     """A control route: for the admin key, or for anybody on a loopback address without a session key."""
 
     async def guarded(http: web.Request) -> web.StreamResponse:
-        key = offered_key(http.headers, http.query)
+        keys = offered_keys(http.headers, http.query)
         needed = parts.settings.auth_required or parts.settings.admin_key is not None
-        if key is not None and parts.signer.is_admin(key):
+        if any(map(parts.signer.is_admin, keys)):
             needed = False
-        elif key is not None and is_session_key(key):
+        elif any(map(is_session_key, keys)):
             return refuse(403, "a session key opens model routes only; control routes take the admin key")
         if needed:
             return refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>")
@@ -113,7 +112,7 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
 async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:
     """A model route."""
     try:
-        address = locate(http.path, http.headers, http.query, parts.signer)
+        address = locate(http.rel_url.raw_path, http.headers, http.query, parts.signer)
     except BadKey as error:
         return refuse_for(error)
     if parts.settings.auth_required and not address.signed:
@@ -122,17 +121,21 @@ async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:
 
 
 async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.StreamResponse:
-    if address.route == CHAT_ROUTE and http.method == "POST":
+    route = unquote(address.route)
+    if not {".", ".."}.isdisjoint(route.split("/")):
+        return refuse(404, f"{route} climbs out of its own route")
+    # A slash too many makes the engine redirect its client to itself, past the record.
+    if route.rstrip("/") == CHAT_ROUTE and http.method == "POST":
         parts.stats.calls += 1
         try:
             return await chat(parts, http, address)
         except BadRequest:
             parts.stats.unreadable += 1
             return await passthrough(parts, http, address.route)
-    if address.route.startswith("/v1/"):
+    if route.startswith("/v1/"):
         parts.stats.passed_through += 1
         return await passthrough(parts, http, address.route)
-    return refuse(404, f"there is no route {http.method} {address.route}")
+    return refuse(404, f"there is no route {http.method} {route}")
 
 
 async def _answered(answer: Awaitable[web.StreamResponse]) -> web.StreamResponse:

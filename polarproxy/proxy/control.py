@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -55,7 +55,7 @@ class _Closing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Policy(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 def _read(body: bytes, kind: type[_T]) -> _T:

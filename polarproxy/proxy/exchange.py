@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.roots import Place
 
+CHAT_ROUTE = "/v1/chat/completions"
+
 _SSE_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8"}
 _STORE_ERRORS = (StoreUnavailable, StoreConflict)
 
@@ -69,8 +71,8 @@ class ChatCall:
         exchange = self.exchange
         sent = headers.to_engine(self.http.headers.items(), self.parts.settings.upstream_key)
         sent["Content-Type"] = "application/json"
-        path = "/v1/chat/completions" + (f"?{self.http.query_string}" if self.http.query_string else "")
-        upstream = await self.parts.upstream.send("POST", path, sent, exchange.plan.body)
+        query = headers.query_to_engine(self.http.rel_url.raw_query_string, self.parts.settings.upstream_key)
+        upstream = await self.parts.upstream.send("POST", CHAT_ROUTE + query, sent, exchange.plan.body)
         async with upstream:
             exchange.http_status = upstream.status
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
@@ -194,12 +196,12 @@ async def chat(parts: Parts, http: web.Request, address: Address) -> web.StreamR
     place = None if address.session_id is not None else parts.roots.place([bytes(m) for m in request.messages()])
     session_id = address.session_id if place is None else place.session_id
     assert session_id is not None
-    plan = plan_for(facts, request)
+    plan = plan_for(facts, request, parts.recorder.prompts.of(session_id))
     ordinal = await parts.arrivals.arrive(session_id)
     exchange = Exchange(
         session=Session(session_id, datetime.now(UTC), address.origin, model=request.model),
         ordinal=ordinal,
-        path=http.path,
+        path=address.path,
         body=body,
         headers=headers.to_record(http.headers.items()),
         request=request,

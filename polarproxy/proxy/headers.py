@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from polarproxy.proxy.keys import is_session_key
+from multidict import CIMultiDict
+
+from polarproxy.proxy.keys import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,33 +36,48 @@ _SECRET_WORDS = ("key", "token", "secret", "auth", "cookie", "password", "creden
 _KEY_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
 
-def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> dict[str, str]:
+def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> CIMultiDict[str]:
     """The client's headers for the engine. Our session keys never leave; `upstream_key` replaces any other."""
-    sent: dict[str, str] = {}
+    sent: CIMultiDict[str] = CIMultiDict()
     for name, value in headers:
         lower = name.lower()
-        if lower in _NOT_TO_ENGINE or lower == "x-polarproxy-session":
+        if lower in _NOT_TO_ENGINE or lower == "x-polarproxy-session" or PREFIX in value:
             continue
-        if lower in _KEY_HEADERS and (upstream_key or is_session_key(value.removeprefix("Bearer ").strip())):
-            continue
-        sent[name] = value
+        if lower not in _KEY_HEADERS or upstream_key is None:
+            sent.add(name, _text(value))
     sent["Accept-Encoding"] = "identity"
     if upstream_key:
         sent["Authorization"] = f"Bearer {upstream_key}"
     return sent
 
 
-def to_client(headers: Mapping[str, str]) -> dict[str, str]:
+def query_to_engine(raw_query: str, upstream_key: str | None) -> str:
+    """The query string for the engine, as it was sent, with its question mark; without keys that must not leave."""
+    kept = [part for part in raw_query.split("&") if part and not _is_key(part, upstream_key)]
+    return "?" + "&".join(kept) if kept else ""
+
+
+def _is_key(part: str, upstream_key: str | None) -> bool:
+    name, _, value = part.partition("=")
+    return PREFIX in unquote(value) or (upstream_key is not None and unquote(name) == "key")
+
+
+def to_client(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """The engine's headers for the client."""
-    return {name: value for name, value in headers.items() if name.lower() not in _NOT_TO_CLIENT}
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _NOT_TO_CLIENT)
 
 
 def to_record(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The headers that are kept with a call: those that tell client, session and lineage, and no secrets."""
-    return tuple((lower, value) for name, value in headers if _is_recorded(lower := name.lower()))
+    return tuple((lower, _text(value)) for name, value in headers if _is_recorded(lower := name.lower(), value))
 
 
-def _is_recorded(name: str) -> bool:
-    if any(word in name for word in _SECRET_WORDS):
+def _is_recorded(name: str, value: str) -> bool:
+    if PREFIX in value or any(word in name for word in _SECRET_WORDS):
         return False
     return name in _RECORDED or name.startswith(_RECORDED_PREFIXES)
+
+
+def _text(value: str) -> str:
+    """A header's value as text that can be written; bytes that are none become U+FFFD."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 async def passthrough(parts: Parts, http: web.Request, route: str) -> web.StreamResponse:
-    """Sends the request on and the answer back, bytes as they come."""
+    """Sends the request on and the answer back, bytes as they come. `route` is percent-encoded as it was sent."""
     sent = headers.to_engine(http.headers.items(), parts.settings.upstream_key)
-    body = await http.read() if http.can_read_body else None
-    path = route + (f"?{http.query_string}" if http.query_string else "")
+    body = await http.read() if http.body_exists else None
+    path = route + headers.query_to_engine(http.rel_url.raw_query_string, parts.settings.upstream_key)
     try:
         upstream = await parts.upstream.send(http.method, path, sent, body)
     except (EngineTimeout, EngineUnreachable) as error:

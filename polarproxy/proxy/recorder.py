@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING
 from polarproxy.engine import llamacpp, plain, vllm
 from polarproxy.errors import BadReply, StoreUnavailable
 from polarproxy.model import Call, CallStatus, Dialect, LogprobsMode, Sampling, Session, Timing, TokenSource
+from polarproxy.proxy.prompts import RecentPrompts
+from polarproxy.proxy.spellings import Spellings
 from polarproxy.store.ids import new_id
 from polarproxy.store.repository import DELIVERED
 from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
-    from polarproxy.engine.capture import Capture
+    from polarproxy.engine.capture import Capture, ParsedIds
     from polarproxy.engine.plan import Plan
     from polarproxy.engine.probe import EngineFacts
+    from polarproxy.model import Completion
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.writer import Writer
     from polarproxy.wire.chat import ChatRequest
 
-_PLANS = {"vllm": vllm.plan, "llamacpp": llamacpp.plan, "plain": plain.plan}
+_PLANS = {"llamacpp": llamacpp.plan, "plain": plain.plan}
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class Exchange:
     last_byte_us: int | None = None
     error: str | None = None
     """What went wrong with reading the reply. None: nothing."""
+    exact: tuple[Completion, ...] | None = None
+    """What was sampled before a piece that could not be read. None: everything could."""
     recorded: bool = False
     """Whether the call was handed to the store."""
 
@@ -62,9 +67,21 @@ class Exchange:
             self.first_byte_us = elapsed
         self.last_byte_us = elapsed
 
+    def lose_track(self, error: BadReply) -> None:
+        """A piece of the reply cannot be read: what came before it is exact, with what comes after there would be a gap."""
+        if self.error is not None:
+            return
+        self.error = str(error)
+        try:
+            self.exact = self.capture.completions()
+        except BadReply:
+            self.exact = ()
 
-def plan_for(facts: EngineFacts, request: ChatRequest) -> Plan:
-    """How to ask this engine for this request."""
+
+def plan_for(facts: EngineFacts, request: ChatRequest, earlier: ParsedIds | None = None) -> Plan:
+    """How to ask this engine for this request. `earlier`: the session's latest prompt, if it is at hand."""
+    if facts.name == "vllm":
+        return vllm.plan(request.fields, stream=request.stream, earlier=earlier)
     return _PLANS[facts.name](request.fields, stream=request.stream)
 
 
@@ -95,7 +112,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
     capture, request = exchange.capture, exchange.request
     unreadable = exchange.error
     try:
-        completions = capture.completions()
+        completions = capture.completions() if exchange.exact is None else exchange.exact
     except BadReply as bad:
         completions, unreadable = (), str(bad)
     if unreadable is not None:
@@ -139,7 +156,8 @@ class Recorder:
         self._writer = writer
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
-        self._spelled: dict[str, set[int]] = {}
+        self._spelled: dict[str, Spellings] = {}
+        self.prompts = RecentPrompts()
         self.policy_version = settings.policy_version
         """Version of the weights that sample now."""
 
@@ -173,14 +191,7 @@ class Recorder:
         exchange.recorded = True
         self._arrivals.leave(exchange.session.session_id)
         call = build_call(exchange, status, error, self.policy_version)
-        return NewCall(call, exchange.session, self._new_texts(call, exchange.capture))
-
-    def _new_texts(self, call: Call, capture: Capture) -> dict[int, bytes]:
-        known = self._spelled.setdefault(call.served_model or "", set())
-        unseen = {token for completion in call.completions for token in completion.token_ids}
-        unseen = (unseen | capture.prompt_texts.keys()) - known
-        if not unseen:
-            return {}
-        texts = capture.token_texts(unseen)
-        known.update(texts)
-        return texts
+        if exchange.capture.prompt_parsed is not None:
+            self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
+        spelled = self._spelled.setdefault(call.served_model or "", Spellings())
+        return NewCall(call, exchange.session, spelled.new(call.completions, exchange.capture))

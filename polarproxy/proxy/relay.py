@@ -81,7 +81,7 @@ class StreamRelay:
         try:
             view = self.exchange.plan.reader.event(data)
         except BadReply as error:
-            self.exchange.error = str(error)
+            self.exchange.lose_track(error)
             return event
         if view is None:
             return None

@@ -25,7 +25,7 @@ _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (BadKey, 401),
     (NotFound, 404),
     (SessionClosed, 409),
-    (StoreConflict, 500),
+    (StoreConflict, 409),
     (StoreUnavailable, 503),
     (BadReply, 502),
     (EngineUnreachable, 502),

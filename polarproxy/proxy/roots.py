@@ -48,7 +48,7 @@ class Roots:
         """The session that the messages continue, or a new one."""
         try:
             digests = prefix_digests(messages)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             digests = []
         for count in range(len(digests) - 1, 0, -1):
             answered = self._answered.get(digests[count - 1])

@@ -61,14 +61,17 @@ class Upstream:
     ) -> aiohttp.ClientResponse:
         """The head of the engine's answer. The caller closes it.
 
-        A connection that the engine had closed meanwhile is tried once more on a fresh one; the engine has read nothing.
+        A connection that the engine had closed or reset meanwhile is tried once more on a fresh one; the engine has read
+        nothing.
         Raises `EngineTimeout`, `EngineUnreachable`.
         """
         url = self.base + path
         async with engine_errors():
             try:
                 return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
-            except aiohttp.ServerDisconnectedError:
+            except aiohttp.ClientConnectorError:
+                raise
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 await asyncio.sleep(0)
                 return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
 

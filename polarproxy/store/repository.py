@@ -18,10 +18,10 @@ from polarproxy.model import (
     Session,
     SessionStatus,
 )
-from polarproxy.store import codec, rows
+from polarproxy.store import rows
+from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
 from polarproxy.store.schema import (
-    bodies,
     call_facts,
     calls,
     completions,
@@ -211,35 +211,24 @@ class Repository:
 
     def verify(self) -> Iterator[Damage]:
         """Re-derives every digest and length; yields what does not match."""
-        with self._engine.begin() as connection:
-            for body_digest, length, data in connection.execute(
-                select(bodies.c.digest, bodies.c.length, bodies.c.data)
-            ):
-                yield from _body_damage(body_digest, length, data)
         for session_id in self.session_ids():
             with self._engine.begin() as connection:
                 yield from _session_damage(connection, session_id)
 
 
-def _body_damage(body_digest: bytes, length: int, data: bytes) -> Iterator[Damage]:
-    try:
-        body = codec.decompress(data)
-    except StoreDamaged as error:
-        yield Damage(f"body {body_digest.hex()}", str(error))
-        return
-    if len(body) != length or codec.digest(body) != body_digest:
-        yield Damage(f"body {body_digest.hex()}", "the bytes do not match their digest")
-
-
 def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]:
-    reader = PromptReader(connection)
+    prompts, requests = PromptReader(connection), BodyReader(connection)
     query = select(calls).where(calls.c.session_id == session_id).order_by(calls.c.ordinal)
     for row in connection.execute(query).mappings().all():
         where = f"call {row['call_id']} of session {session_id}"
         try:
-            prompt = reader.prompt(row)
+            prompt = prompts.prompt(row)
             for completion in _completion_rows(connection, row["call_id"]):
                 rows.read_completion(completion, prompt)
+        except StoreDamaged as error:
+            yield Damage(where, str(error))
+        try:
+            requests.body(row["body_digest"])
         except StoreDamaged as error:
             yield Damage(where, str(error))
 
@@ -251,8 +240,8 @@ def _completion_rows(connection: Connection, call_id: str) -> list[RowMapping]:
 
 def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall]:
     chosen = select(calls.c.call_id).where(condition)
-    query = select(calls, bodies.c.data.label("body")).select_from(calls.outerjoin(bodies)).where(condition)
-    reader = PromptReader(connection)
+    query = select(calls).where(condition)
+    prompts, requests = PromptReader(connection), BodyReader(connection)
     sampled: dict[str, list[RowMapping]] = {}
     by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
     for row in connection.execute(by_choice).mappings():
@@ -260,12 +249,11 @@ def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall
     facts = _facts(connection, chosen)
     for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
         call_id = row["call_id"]
-        body = b"" if row["body"] is None else codec.decompress(row["body"])
         known = facts.get(call_id, {})
-        prompt = reader.prompt(row)
+        prompt = prompts.prompt(row)
         choices = [rows.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
         yield CapturedCall(
-            call=rows.read_call(row, prompt, choices, body),
+            call=rows.read_call(row, prompt, choices, requests.body(row["body_digest"])),
             delivered=DELIVERED in known,
             kind=CallKind(known.get(KIND, CallKind.MAIN)),
         )

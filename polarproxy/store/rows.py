@@ -70,7 +70,7 @@ def read_session(row: RowMapping, reward: Reward | None) -> Session:
 
 
 def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
-    """The row of `calls`; the prompt as what lies beyond `base`."""
+    """The row of `calls`; the prompt as what lies beyond `base`, not compressed yet."""
     prompt, usage, sampling = call.prompt_token_ids, call.usage, call.sampling
     suffix = None if prompt is None else prompt if base is None else prompt.cut(base.length)
     return {
@@ -93,7 +93,7 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "base_call_id": None if base is None else base.call_id,
         "base_choice": None if base is None else base.choice,
         "base_length": None if base is None else base.length,
-        "prompt_suffix": None if suffix is None else codec.encode_ids(suffix),
+        "prompt_suffix": None if suffix is None else suffix.raw,
         "usage_prompt_tokens": usage and usage.prompt_tokens,
         "usage_completion_tokens": usage and usage.completion_tokens,
         "usage_cached_tokens": usage and usage.cached_tokens,
@@ -122,14 +122,14 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
 
 
 def completion_rows(call: Call) -> list[Row]:
-    """The rows of `completions`; each digest covers the prompt and the sampled tokens."""
+    """The rows of `completions`, ids not compressed yet; each digest covers the prompt and the sampled tokens."""
     prompt = call.prompt_token_ids or TokenIds()
     return [
         {
             "call_id": call.call_id,
             "choice_index": completion.index,
             "length": len(completion.token_ids),
-            "token_ids": codec.encode_ids(completion.token_ids),
+            "token_ids": completion.token_ids.raw,
             "logprobs": None if completion.logprobs is None else completion.logprobs.raw,
             "digest": codec.digest(prompt.raw + completion.token_ids.raw),
             "finish_reason": completion.finish_reason and completion.finish_reason.value,

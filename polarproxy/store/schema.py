@@ -148,6 +148,8 @@ bodies = Table(
     metadata,
     Column("digest", LargeBinary(16), primary_key=True),
     Column("length", Integer, nullable=False),
+    Column("base_digest", LargeBinary(16)),
+    Column("base_length", Integer, nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
+from polarproxy.store.bodies import BodyBases
 from polarproxy.store.database import for_writing
 from polarproxy.store.schema import bodies, call_facts, calls, completions, sessions, token_texts
 from polarproxy.store.tokens import PromptReader
@@ -33,7 +35,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 MAX_GROUP = 256
+FACT_DELAY_S = 0.05
+"""How long facts may wait for a call to be committed with. Nobody waits for a fact, and a flush of its own would cost as
+much as the call's."""
 _RECENT = 4
+
+_NEW_CALL = insert(calls)
+_NEW_COMPLETION = insert(completions)
+_NEW_FACT = insert(call_facts)
+_ONCE = (sessions, bodies, token_texts)
+_ONCE_SQLITE = {table: sqlite.insert(table).on_conflict_do_nothing() for table in _ONCE}
+_ONCE_POSTGRES = {table: postgresql.insert(table).on_conflict_do_nothing() for table in _ONCE}
 _OUT_OF_ORDER = (OperationalError, InterfaceError)
 """The database itself is in trouble (locked, full, unreachable), whatever it was given."""
 
@@ -69,6 +81,7 @@ class Writer:
         self._engine = for_writing(engine)
         self._queue: queue.Queue[_Waiting | None] = queue.Queue(queue_size)
         self._bases = BaseIndex()
+        self._bodies = BodyBases()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
         self._closed = False
         self._closing = threading.Lock()
@@ -94,8 +107,13 @@ class Writer:
         Raises `StoreUnavailable` when it was not within `timeout` seconds (it may still be), `StoreConflict` when another
         call has its id.
         """
+        loop = asyncio.get_running_loop()
+        committed: asyncio.Future[None] = loop.create_future()
+        done = self.submit(item)
+        done.add_done_callback(lambda done: _tell(loop, committed, done))
         try:
-            await asyncio.wait_for(asyncio.wrap_future(self.submit(item)), timeout)
+            async with asyncio.timeout(timeout):
+                await committed
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not commit within {timeout:g} s") from error
 
@@ -126,16 +144,20 @@ class Writer:
                 return
 
     def _next_group(self) -> tuple[list[_Waiting], bool]:
+        """What is queued; and whether nothing will follow. Facts alone wait a little for a call that takes them along."""
         group: list[_Waiting] = []
+        urgent, deadline = False, 0.0
         entry = self._queue.get()
         while entry is not None:
             # From here on the waiting request can no longer cancel its future; the item is written in any case.
             entry[1].set_running_or_notify_cancel()
+            deadline = deadline or time.monotonic() + FACT_DELAY_S
+            urgent = urgent or not isinstance(entry[0], Fact)
             group.append(entry)
             if len(group) == MAX_GROUP:
                 return group, False
             try:
-                entry = self._queue.get_nowait()
+                entry = self._queue.get(timeout=0 if urgent else max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 return group, False
         return group, True
@@ -176,7 +198,8 @@ class Writer:
 
     def _write(self, items: Sequence[Item]) -> None:
         new = [item for item in items if isinstance(item, NewCall)]
-        made = [item for item in items if isinstance(item, Session)] + [item.session for item in new]
+        made = [item for item in items if isinstance(item, Session)]
+        made += [item.session for item in new if not self._bases.knows(item.session.session_id)]
         facts = [item for item in items if isinstance(item, Fact)]
         with self._engine.begin() as connection:
             if made:
@@ -184,9 +207,11 @@ class Writer:
             if new:
                 self._write_calls(connection, new)
             if facts:
-                connection.execute(insert(call_facts), [_fact_row(fact) for fact in facts])
+                connection.execute(_NEW_FACT, [_fact_row(fact) for fact in facts])
         for item in new:
             self._bases.add(item.call)
+            if item.call.request_body:
+                self._bodies.add(item.call.session_id, codec.digest(item.call.request_body), item.call.request_body)
 
     def _write_calls(self, connection: Connection, new: Sequence[NewCall]) -> None:
         body_rows: list[rows.Row] = []
@@ -195,10 +220,10 @@ class Writer:
         text_rows: list[rows.Row] = []
         for item in new:
             call = item.call
-            body_digest = codec.digest(call.request_body) if call.request_body else None
-            if body_digest is not None:
-                body = call.request_body
-                body_rows.append({"digest": body_digest, "length": len(body), "data": codec.compress(body)})
+            body_digest = None
+            if call.request_body:
+                body_rows.append(self._bodies.row(call.session_id, call.request_body))
+                body_digest = body_rows[-1]["digest"]
             base = None
             if call.prompt_token_ids is not None:
                 self._warm(connection, call.session_id)
@@ -207,11 +232,12 @@ class Writer:
             completion_rows.extend(rows.completion_rows(call))
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
+        _compress((body_rows, "data"), (call_rows, "prompt_suffix"), (completion_rows, "token_ids"))
         if body_rows:
             _insert_once(connection, bodies, body_rows)
-        connection.execute(insert(calls), call_rows)
+        connection.execute(_NEW_CALL, call_rows)
         if completion_rows:
-            connection.execute(insert(completions), completion_rows)
+            connection.execute(_NEW_COMPLETION, completion_rows)
         if text_rows:
             _insert_once(connection, token_texts, text_rows)
 
@@ -239,6 +265,22 @@ def _name(item: Item) -> str:
     return f"session {item.session_id}"
 
 
+def _tell(loop: asyncio.AbstractEventLoop, waiting: asyncio.Future[None], done: Future[None]) -> None:
+    """From the writer's thread: ends the future that a request awaits. A loop that is gone has nobody waiting."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(_pass_on, waiting, done)
+
+
+def _pass_on(waiting: asyncio.Future[None], done: Future[None]) -> None:
+    if waiting.done():
+        return
+    error = done.exception()
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
+
+
 def _settle(done: Future[None], error: Exception | None = None) -> None:
     """Tells the waiting request, if it still waits."""
     if done.cancelled():
@@ -249,13 +291,19 @@ def _settle(done: Future[None], error: Exception | None = None) -> None:
         done.set_exception(error)
 
 
+def _compress(*columns: tuple[list[rows.Row], str]) -> None:
+    """Compresses these columns of these rows in place, all values at once."""
+    places = [(row, name) for table, name in columns for row in table if row[name] is not None]
+    frames = codec.compress_all([row[name] for row, name in places])
+    for (row, name), frame in zip(places, frames, strict=True):
+        row[name] = frame
+
+
 def _fact_row(fact: Fact) -> rows.Row:
     return {"call_id": fact.call_id, "recorded_at": fact.recorded_at, "name": fact.name, "value": fact.value}
 
 
 def _insert_once(connection: Connection, table: Table, values: list[rows.Row]) -> None:
     """Inserts rows; those whose key is there already stay as they are."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(postgresql.insert(table).on_conflict_do_nothing(), values)
-    else:
-        connection.execute(sqlite.insert(table).on_conflict_do_nothing(), values)
+    statements = _ONCE_POSTGRES if connection.dialect.name == "postgresql" else _ONCE_SQLITE
+    connection.execute(statements[table], values)

@@ -1,0 +1,113 @@
+"""Request bodies: each stored as what differs from an earlier one of its session, found by content.
+
+A harness sends its whole history with every call, so most of a body stands in the one before it. What is stored is a
+digest of the whole, the length of the beginning that a base has too, and the rest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlalchemy import select
+
+from polarproxy.errors import StoreDamaged
+from polarproxy.store import codec
+from polarproxy.store.schema import bodies
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, RowMapping
+
+    from polarproxy.store.rows import Row
+
+_MIN_SHARED = 256
+_MAX_BYTES = 64 << 20
+
+
+def shared_bytes(left: bytes, right: bytes) -> int:
+    """How many bytes both begin with."""
+    size = min(len(left), len(right))
+    if left[:size] == right[:size]:
+        return size
+    return int(np.argmax(np.frombuffer(left, np.uint8, size) != np.frombuffer(right, np.uint8, size)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    digest: bytes
+    body: bytes
+
+
+class BodyBases:
+    """The latest body of each session; bounded in memory, and right also when it is empty."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._latest: OrderedDict[str, _Known] = OrderedDict()
+
+    def row(self, session_id: str, body: bytes) -> Row:
+        """The row of `bodies`, its data not compressed yet."""
+        base = self._latest.get(session_id)
+        shared = 0 if base is None else shared_bytes(base.body, body)
+        digest = codec.digest(body)
+        if base is None or shared < _MIN_SHARED or base.digest == digest:
+            base, shared = None, 0
+        return {
+            "digest": digest,
+            "length": len(body),
+            "base_digest": None if base is None else base.digest,
+            "base_length": shared,
+            "data": body[shared:],
+        }
+
+    def add(self, session_id: str, digest: bytes, body: bytes) -> None:
+        """Remembers a body that was stored."""
+        self._forget(session_id)
+        self._latest[session_id] = _Known(digest, body)
+        self._bytes += len(body)
+        while self._bytes > self._max_bytes:
+            self._forget(next(iter(self._latest)))
+
+    def _forget(self, session_id: str) -> None:
+        known = self._latest.pop(session_id, None)
+        if known is not None:
+            self._bytes -= len(known.body)
+
+
+class BodyReader:
+    """Rebuilds bodies; remembers what it rebuilt, so that a session costs its unique bytes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._bodies: dict[bytes, bytes] = {}
+
+    def body(self, digest: bytes | None) -> bytes:
+        """The body with this digest, empty for None; raises `StoreDamaged` when it is not what was written."""
+        if digest is None:
+            return b""
+        chain: list[RowMapping] = []
+        wanted: bytes | None = digest
+        while wanted is not None and wanted not in self._bodies:
+            if any(row["digest"] == wanted for row in chain):
+                raise StoreDamaged(f"body {digest.hex()} builds on itself")
+            chain.append(self._row(wanted))
+            wanted = chain[-1]["base_digest"]
+        for row in reversed(chain):
+            self._bodies[row["digest"]] = self._rebuild(row)
+        return self._bodies[digest]
+
+    def _row(self, digest: bytes) -> RowMapping:
+        row = self._connection.execute(select(bodies).where(bodies.c.digest == digest)).mappings().first()
+        if row is None:
+            raise StoreDamaged(f"body {digest.hex()} is missing")
+        return row
+
+    def _rebuild(self, row: RowMapping) -> bytes:
+        rest = codec.decompress(row["data"])
+        body = rest if row["base_digest"] is None else self._bodies[row["base_digest"]][: row["base_length"]] + rest
+        if len(body) != row["length"] or codec.digest(body) != row["digest"]:
+            raise StoreDamaged(f"body {row['digest'].hex()}: the bytes do not match their digest")
+        return body
