@@ -97,11 +97,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("call_id", name=op.f("pk_calls")),
         sa.UniqueConstraint("session_id", "ordinal", name=op.f("uq_calls_session_id_ordinal")),
     )
-    with op.batch_alter_table("calls", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_calls_arrived_at"), ["arrived_at"], unique=False)
-        batch_op.create_index(batch_op.f("ix_calls_base_call_id"), ["base_call_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_calls_body_digest"), ["body_digest"], unique=False)
-
     op.create_table(
         "rewards",
         sa.Column("reward_id", sa.Integer(), autoincrement=True, nullable=False),
@@ -164,11 +159,6 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_rewards_session_id"))
 
     op.drop_table("rewards")
-    with op.batch_alter_table("calls", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_calls_body_digest"))
-        batch_op.drop_index(batch_op.f("ix_calls_base_call_id"))
-        batch_op.drop_index(batch_op.f("ix_calls_arrived_at"))
-
     op.drop_table("calls")
     op.drop_table("token_texts")
     with op.batch_alter_table("sessions", schema=None) as batch_op:

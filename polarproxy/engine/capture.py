@@ -29,7 +29,7 @@ _NO_IDS = b"[]"
 _REASONS = {reason.value: reason for reason in FinishReason}
 
 
-class LogprobEntry(msgspec.Struct):
+class LogprobEntry(msgspec.Struct, gc=False):
     """One sampled token in `logprobs.content`."""
 
     token: str = ""
@@ -44,7 +44,7 @@ class _LogprobContent(msgspec.Struct):
     content: list[LogprobEntry] | None = None
 
 
-class _Value(msgspec.Struct):
+class _Value(msgspec.Struct, gc=False):
     """A sampled token's value alone, which is all that recording needs."""
 
     logprob: float | None = None
@@ -92,10 +92,10 @@ def parse_ids(raw: bytes | msgspec.Raw, earlier: ParsedIds | None = None) -> Par
     When the array begins with the very text of an `earlier` one, as the next prompt of a conversation does, only the rest
     is parsed.
     """
-    text = bytes(raw).strip()
-    if not (text.startswith(b"[") and text.endswith(b"]")):
-        raise BadReply(f"expected an array of token ids, got {text[:40]!r}")
-    text = text[1:-1].strip()
+    whole = memoryview(raw)
+    if len(whole) < 2 or whole[0] != ord("[") or whole[-1] != ord("]"):
+        raise BadReply(f"expected an array of token ids, got {bytes(whole[:40])!r}")
+    text = bytes(whole[1:-1])
     if earlier is None or not earlier.text or not text.startswith(earlier.text):
         return ParsedIds(text, _parse(text))
     rest = text[len(earlier.text) :]
@@ -106,7 +106,7 @@ def parse_ids(raw: bytes | msgspec.Raw, earlier: ParsedIds | None = None) -> Par
 
 
 def _parse(text: bytes) -> TokenIds:
-    if not text:
+    if not text or text.isspace():
         return TokenIds()
     expected = text.count(b",") + 1
     try:

@@ -100,7 +100,8 @@ class ChatCall:
             exchange.error, view, unreadable = str(error), body, error
         await self._follow_up()
         await self.parts.recorder.record(exchange, CallStatus.COMPLETED)
-        self._remember(reply_message(view))
+        if self.place is not None:
+            self.parts.roots.answered(self.place, reply_message(view))
         if exchange.request.stream:
             if unreadable is not None:
                 return refuse_for(unreadable)
@@ -138,7 +139,8 @@ class ChatCall:
             )
         except (EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
             return await self._break_off(client, error)
-        self._remember(fold_message(relay.kept) if relay.keep else None)
+        if self.place is not None:
+            self.parts.roots.answered(self.place, fold_message(relay.kept))
         await client.write_eof(b"".join(relay.held) + relay.rest())
         self._delivered()
         await drain(upstream)
@@ -171,10 +173,6 @@ class ChatCall:
         refused = self.parts.recorder.record_later(self.exchange, status, reason)
         if refused is not None:
             self.parts.stats.store_failures += 1
-
-    def _remember(self, message: bytes | None) -> None:
-        if self.place is not None:
-            self.parts.roots.answered(self.place, message)
 
     def _delivered(self) -> None:
         transport = self.http.transport

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadReply
-from polarproxy.proxy.upstream import engine_errors
+from polarproxy.proxy.upstream import ENGINE_FAULTS, engine_error
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ class StreamRelay:
         Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `ConnectionResetError` when
         the client does.
         """
-        chunks = upstream.content.iter_any()
         while not self.ended:
-            async with engine_errors():
-                chunk = await anext(chunks, None)
-            if chunk is None:
+            try:
+                chunk = await upstream.content.readany()
+            except ENGINE_FAULTS as error:
+                raise engine_error(error) from error
+            if not chunk:
                 return
             self.exchange.saw_bytes()
             out = self.feed(chunk)

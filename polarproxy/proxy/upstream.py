@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -18,10 +19,22 @@ if TYPE_CHECKING:
 _KEEPALIVE_S = 3.0
 """Shorter than the five seconds after which uvicorn, vLLM's server, closes an idle connection."""
 _READ_BUFFER = 1 << 18
+_LARGE_BODY = 1 << 20
 
 
 def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+ENGINE_FAULTS = (TimeoutError, aiohttp.ClientError)
+"""What the HTTP client raises when the engine is silent, unreachable, or gone."""
+
+
+def engine_error(fault: Exception) -> EngineTimeout | EngineUnreachable:
+    """The error of ours for one of `ENGINE_FAULTS`."""
+    if isinstance(fault, TimeoutError):
+        return EngineTimeout(f"the engine did not answer in time: {_words(fault)}")
+    return EngineUnreachable(f"the engine cannot be reached: {_words(fault)}")
 
 
 @asynccontextmanager
@@ -29,10 +42,8 @@ async def engine_errors() -> AsyncIterator[None]:
     """Turns what the HTTP client raises into `EngineTimeout` and `EngineUnreachable`."""
     try:
         yield
-    except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-        raise EngineTimeout(f"the engine did not answer in time: {_words(error)}") from error
-    except aiohttp.ClientError as error:
-        raise EngineUnreachable(f"the engine cannot be reached: {_words(error)}") from error
+    except ENGINE_FAULTS as fault:
+        raise engine_error(fault) from fault
 
 
 class Upstream:
@@ -68,12 +79,19 @@ class Upstream:
         url = self.base + path
         async with engine_errors():
             try:
-                return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
+                return await self._request(method, url, headers, body)
             except aiohttp.ClientConnectorError:
                 raise
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 await asyncio.sleep(0)
-                return await self._session.request(method, url, headers=headers, data=body, allow_redirects=False)
+                return await self._request(method, url, headers, body)
+
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        # A large body goes out in pieces, so that it does not hold up the other streams.
+        data = body if body is None or len(body) < _LARGE_BODY else BytesIO(body)
+        return await self._session.request(method, url, headers=headers, data=data, allow_redirects=False)
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a request of our own; raises `EngineTimeout`, `EngineUnreachable`."""

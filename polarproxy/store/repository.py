@@ -158,7 +158,7 @@ class Repository:
 
     def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
         """The calls of a session, or of all, in order of arrival, without their tokens."""
-        query = select(calls).order_by(calls.c.arrived_at, calls.c.session_id, calls.c.ordinal)
+        query = select(calls).order_by(calls.c.call_id if session_id is None else calls.c.ordinal)
         chosen = select(calls.c.call_id)
         if session_id is not None:
             query = query.where(calls.c.session_id == session_id)

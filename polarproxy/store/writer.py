@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 MAX_GROUP = 256
+GATHER_S = 0.003
+"""How long a group is left to grow when the one before held several calls."""
 FACT_DELAY_S = 0.05
 """How long facts may wait for a call to be committed with. Nobody waits for a fact, and a flush of its own would cost as
 much as the call's."""
@@ -83,6 +85,8 @@ class Writer:
         self._bases = BaseIndex()
         self._bodies = BodyBases()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
+        self._busy = False
+        """Whether the latest group held several calls."""
         self._closed = False
         self._closing = threading.Lock()
         self.last_error: str | None = None
@@ -148,6 +152,9 @@ class Writer:
         group: list[_Waiting] = []
         urgent, deadline = False, 0.0
         entry = self._queue.get()
+        if self._busy:
+            # Others are about to arrive: a group of many costs little more than one of few.
+            time.sleep(GATHER_S)
         while entry is not None:
             # From here on the waiting request can no longer cancel its future; the item is written in any case.
             entry[1].set_running_or_notify_cancel()
@@ -163,6 +170,7 @@ class Writer:
         return group, True
 
     def _commit(self, group: list[_Waiting]) -> None:
+        self._busy = sum(isinstance(item, NewCall) for item, _ in group) > 1
         try:
             self._write([item for item, _ in group])
         except _OUT_OF_ORDER as error:
@@ -226,7 +234,7 @@ class Writer:
                 body_digest = body_rows[-1]["digest"]
             base = None
             if call.prompt_token_ids is not None:
-                self._warm(connection, call.session_id)
+                self._warm(connection, call)
                 base = self._bases.find(call.session_id, call.prompt_token_ids)
             call_rows.append(rows.call_row(call, base, body_digest))
             completion_rows.extend(rows.completion_rows(call))
@@ -241,11 +249,11 @@ class Writer:
         if text_rows:
             _insert_once(connection, token_texts, text_rows)
 
-    def _warm(self, connection: Connection, session_id: str) -> None:
+    def _warm(self, connection: Connection, call: Call) -> None:
         """After a restart, the latest sequences of a session that goes on are read back."""
-        if self._bases.knows(session_id):
+        if call.ordinal == 0 or self._bases.knows(call.session_id):
             return
-        recent = select(calls).where(calls.c.session_id == session_id, calls.c.prompt_length.is_not(None))
+        recent = select(calls).where(calls.c.session_id == call.session_id, calls.c.prompt_length.is_not(None))
         reader = PromptReader(connection)
         found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
         for row in reversed(found):

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace, work: Path, console: Console) -> Results:
     for name, reason in skipped.items():
         console.print(f"[yellow]skipped {name}: {reason}")
     usable = [target for target in known if not target.missing]
-    to_run = loads(0.4 if options.quick else 1.0, ask=options.ask)
+    to_run = loads(0.35 if options.quick else 0.9, ask=options.ask)
     with engine(work, cores) as (canned, upstream), ExitStack() as stack:
         started = [stack.enter_context(running(t, work / t.name, upstream, cores)) for t in usable]
         with cores.load_only():

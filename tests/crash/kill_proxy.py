@@ -117,12 +117,12 @@ async def run(rounds: int, work: Path, *, seed: int, clients: int = 24, console:
         subprocess.run, verify, capture_output=True, text=True, timeout=_VERIFY_SECONDS, check=False
     )
     stored = await asyncio.to_thread(stored_calls, f"sqlite:///{database}")
-    acknowledged = {seen.serial for seen in ledger}
+    known = {None, *(seen.serial for seen in ledger)}
     return Outcome(
         rounds=rounds,
         seen=ledger,
         generated=generated,
-        unseen=sum(_complete(captured) not in (None, *acknowledged) for captured in stored),
+        unseen=sum(_complete(captured) not in known for captured in stored),
         wrong=list(compare(ledger, stored)),
         refused=refused,
         verify_status=verified.returncode,

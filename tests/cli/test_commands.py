@@ -1,0 +1,141 @@
+"""Every command says what is in the store: as a table for people, as one JSON document for programs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from polarproxy import __version__
+from polarproxy.store.migrate import head
+from tests.cli.command import Command
+
+
+def test_the_version_and_the_help(polarproxy: Command) -> None:
+    assert polarproxy("--version").out.strip() == __version__
+    done = polarproxy("--help")
+    assert done.code == 0
+    for name in ("serve", "demo", "export", "doctor", "sessions", "calls", "trajectories", "reward", "db"):
+        assert name in done.out
+
+
+def test_sessions_are_listed(polarproxy: Command, db: str) -> None:
+    found = polarproxy("sessions", "list", "--db", db, "--json").json
+    assert [(entry["session"]["session_id"], entry["calls"], entry["sampled_tokens"]) for entry in found] == [
+        ("good", 2, 4),
+        ("bad", 2, 3),
+    ]
+    assert found[0]["session"]["reward"] == {"value": 1.0, "components": [{"name": "tests", "value": 1.0}]}
+    done = polarproxy("sessions", "list", "--db", db)
+    assert done.code == 0
+    assert "2 sessions" in done.out
+    assert "good" in done.out
+
+
+@pytest.mark.parametrize(("options", "count"), [(["--limit", "1"], 1), (["--limit", "0"], 2), (["--group", "x"], 0)])
+def test_the_list_can_be_narrowed(polarproxy: Command, db: str, options: list[str], count: int) -> None:
+    assert len(polarproxy("sessions", "list", "--db", db, "--json", *options).json) == count
+    assert f"{count} sessions" in polarproxy("sessions", "list", "--db", db, *options).out
+
+
+def test_a_session_is_shown(polarproxy: Command, db: str) -> None:
+    shown = polarproxy("sessions", "show", "bad", "--db", db, "--json").json
+    assert shown["session"]["group_id"] == "g"
+    assert [call["call_id"] for call in shown["calls"]] == ["c3", "c4"]
+    assert shown["trajectory"]["left_out"] == {"aborted": 1}
+    assert (shown["trajectory"]["captured_tokens"], shown["trajectory"]["trained_tokens"]) == (3, 2)
+    done = polarproxy("sessions", "show", "bad", "--db", db)
+    assert done.code == 0
+    assert "aborted" in done.out
+
+
+def test_calls_are_listed(polarproxy: Command, db: str) -> None:
+    calls = polarproxy("calls", "list", "--db", db, "--json").json
+    assert [call["call_id"] for call in calls] == ["c1", "c2", "c3", "c4"]
+    assert [call["delivered"] for call in calls] == [True, True, True, False]
+    assert len(polarproxy("calls", "list", "--session", "good", "--db", db, "--json").json) == 2
+    assert "4 calls" in polarproxy("calls", "list", "--db", db).out
+
+
+def test_a_call_is_shown_down_to_the_token(polarproxy: Command, db: str) -> None:
+    shown = polarproxy("calls", "show", "c2", "--db", db, "--json").json
+    assert shown["prompt_token_ids"] == [1, 2, 10, 11, 3]
+    (completion,) = shown["completions"]
+    assert (completion["token_ids"], completion["text"], completion["left_out"]) == ([10, 12], "Hel!", None)
+    assert completion["logprobs"] == [-0.5, -0.5]
+    left_out = polarproxy("calls", "show", "c4", "--db", db, "--json").json
+    assert left_out["completions"][0]["left_out"] == "aborted"
+    done = polarproxy("calls", "show", "c2", "--tokens", "--db", db)
+    assert "«Hel!»" in done.out
+    assert "Say it [bold]." in done.out
+    assert "-0.5000" in done.out
+    assert "«" not in polarproxy("calls", "show", "c4", "--db", db).out
+
+
+def test_a_trajectory_is_shown_with_what_is_trained(polarproxy: Command, db: str) -> None:
+    shown = polarproxy("trajectories", "show", "good", "--db", db, "--json").json
+    (branch,) = shown["branches"]
+    assert branch["token_ids"] == [1, 2, 10, 11, 3, 10, 12]
+    assert [(turn["call_id"], turn["start"], turn["stop"], turn["trained"]) for turn in branch["turns"]] == [
+        ("c1", 2, 4, True),
+        ("c2", 5, 7, True),
+    ]
+    assert shown["coverage"] == 1.0
+    done = polarproxy("trajectories", "show", "good", "--text", "--db", db)
+    assert "coverage 100.0%: 4 of 4 sampled tokens trained" in done.out
+    assert "«Hello»" in done.out
+
+
+def test_a_reward_is_set(polarproxy: Command, db: str) -> None:
+    done = polarproxy("reward", "set", "bad", "-0.5", "--component", "a=1", "--component", "b=-2.5", "--db", db)
+    assert (done.code, "has reward -0.5" in done.out) == (0, True)
+    reward = polarproxy("sessions", "show", "bad", "--db", db, "--json").json["session"]["reward"]
+    assert reward == {"value": -0.5, "components": [{"name": "a", "value": 1.0}, {"name": "b", "value": -2.5}]}
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_rows_are_exported(polarproxy: Command, db: str, name: str) -> None:
+    done = polarproxy("export", "--out", name, "--db", db, "--json")
+    assert done.code == 0
+    assert done.json["rows"] == 2
+    assert Path(name).stat().st_size > 0
+    report = Path(name).with_suffix(".report.json")
+    assert json.loads(report.read_text())["rows"] == 2
+    assert "sampled tokens trained" in polarproxy("export", "--out", name, "--db", db).out
+
+
+def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, db: str) -> None:
+    done = polarproxy("export", "--out", "rows.jsonl", "--group", "nobody", "--db", db)
+    assert done.code == 1
+    assert "no rows" in done.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--out", "rows.txt"], ["--advantage", "luck"], ["--format", "csv"], ["--weighting", "per_day"]],
+    ids=str,
+)
+def test_an_export_that_makes_no_sense_is_wrong_use(polarproxy: Command, db: str, options: list[str]) -> None:
+    assert polarproxy("export", "--db", db, *options).code == 2
+
+
+# The database
+
+
+def test_a_database_is_made_and_known(polarproxy: Command) -> None:
+    assert polarproxy("db", "upgrade", "--db", "sqlite:///new.db").code == 0
+    done = polarproxy("db", "current", "--db", "sqlite:///new.db")
+    assert (done.code, head() in done.out) == (0, True)
+    assert polarproxy("sessions", "list", "--db", "sqlite:///new.db", "--json").json == []
+    assert polarproxy("calls", "list", "--db", "sqlite:///new.db").code == 0
+    assert polarproxy("db", "verify", "--db", "sqlite:///new.db").code == 0
+
+
+def test_an_empty_database_is_not_current(polarproxy: Command) -> None:
+    Path("empty.db").touch()
+    done = polarproxy("db", "current", "--db", "sqlite:///empty.db")
+    assert (done.code, "schema none" in done.out) == (1, True)
+
+
+def test_a_sound_database_verifies(polarproxy: Command, db: str) -> None:
+    assert polarproxy("db", "verify", "--db", db, "--json").json == {"sessions": 2, "damaged": []}
+    assert "nothing is damaged" in polarproxy("db", "verify", "--db", db).out

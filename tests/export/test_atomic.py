@@ -1,0 +1,71 @@
+"""A file is there whole, or not at all, and nothing is left lying about."""
+
+from pathlib import Path
+
+import pytest
+
+from polarproxy.errors import BadExport, StoreDamaged
+from polarproxy.export.atomic import whole_file
+
+
+def write(path: Path, failure: BaseException | None = None) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_bytes(b"half")
+        if failure is not None:
+            raise failure
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with whole_file(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert not path.exists()
+        assert temporary.parent == tmp_path
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert path.read_bytes() == b"new"
+
+
+def test_an_older_file_is_replaced_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"old")
+    with whole_file(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("error", [StoreDamaged("row 7"), KeyboardInterrupt(), ValueError("x")])
+def test_on_failure_nothing_appears_and_nothing_changes(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"old")
+    with pytest.raises(type(error)):
+        write(path, error)
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("rows.jsonl", b"old")]
+
+
+def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(BadExport, match=r"rows\.jsonl cannot be written: No space left"):
+        write(path, OSError(28, "No space left on device"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_that_writes_nothing_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(BadExport, match="cannot be written"), whole_file(tmp_path / "rows.jsonl"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadExport, match="cannot be written: No such file"):
+        write(tmp_path / "missing" / "rows.jsonl")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(BadExport, match="cannot be written: Not a directory"):
+        write(tmp_path / "file" / "rows.jsonl")
+
+
+def test_a_folder_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl" / "inside").mkdir(parents=True)
+    with pytest.raises(BadExport, match="cannot be written"):
+        write(tmp_path / "rows.jsonl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -1,0 +1,141 @@
+"""From a real store to rows, with the account of everything that is left out."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polarproxy.errors import BadExport
+from polarproxy.export.collect import ADVANTAGES, Collection, Options
+from polarproxy.model import Call, LogprobsMode, Reward, Sampling, Session
+from polarproxy.store.database import open_database
+from polarproxy.store.migrate import upgrade
+from polarproxy.store.repository import DELIVERED, Repository
+from polarproxy.store.writer import Fact, NewCall, Writer
+from tests.trajectory.build import SAMPLING, WHEN, Said, call
+
+Fill = Callable[[Session, list[Call], Reward | None], None]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    engine = open_database(f"sqlite:///{tmp_path}/polar.db", create=True)
+    upgrade(engine)
+    yield Repository(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def fill(repository: Repository, tmp_path: Path) -> Iterator[Fill]:
+    engine = open_database(f"sqlite:///{tmp_path}/polar.db")
+    writer = Writer(engine)
+
+    def store(session: Session, calls: list[Call], reward: Reward | None) -> None:
+        waiting = [writer.submit(session)]
+        for made in calls:
+            own = replace(made, session_id=session.session_id, call_id=f"{session.session_id}-{made.ordinal}")
+            waiting.append(writer.submit(NewCall(own, session, {})))
+            waiting.append(writer.submit(Fact(own.call_id, WHEN, DELIVERED, "yes")))
+        for done in waiting:
+            done.result(timeout=30)
+        if reward is not None:
+            repository.add_reward(session.session_id, reward)
+
+    yield store
+    writer.close()
+    engine.dispose()
+
+
+def two_turns() -> list[Call]:
+    return [call(0, [1], Said([2])), call(1, [1, 2, 3], Said([4, 5]))]
+
+
+def session(session_id: str, group_id: str | None = "g") -> Session:
+    return Session(session_id, WHEN, group_id=group_id)
+
+
+def test_an_empty_store(repository: Repository) -> None:
+    collection = Collection(repository, Options())
+    assert list(collection.rows()) == []
+    assert (collection.account.sessions, collection.account.coverage) == (0, None)
+
+
+def test_rows_with_their_credit_and_the_account(repository: Repository, fill: Fill) -> None:
+    fill(session("b"), two_turns(), Reward(1.0))
+    fill(session("a"), [call(0, [7], Said([8]))], Reward(0.0))
+    collection = Collection(repository, Options())
+    low, high = list(collection.rows())
+    assert (low.session_id, high.session_id) == ("a", "b")
+    assert high.token_ids.tolist() == [1, 2, 3, 4, 5]
+    assert high.advantages is not None
+    assert low.advantages is not None
+    assert high.advantages[1] == -low.advantages[1] == np.float32(0.5 / (0.5**0.5 + 1e-6))
+    account = collection.account
+    assert (account.sessions, account.calls, account.rows, account.tokens) == (2, 3, 2, 7)
+    assert (account.captured_tokens, account.trained_tokens, account.coverage) == (4, 4, 1.0)
+    assert account.rewards.mean == 0.5
+
+
+def test_a_session_without_a_reward_is_out_of_the_loss_and_of_the_baseline(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), Reward(1.0))
+    fill(session("b"), two_turns(), Reward(0.0))
+    fill(session("c"), two_turns(), None)
+    collection = Collection(repository, Options())
+    assert [row.session_id for row in collection.rows()] == ["a", "b"]
+    account = collection.account
+    assert account.left_out_sessions == {"no_reward": 1}
+    assert account.rewards.mean == 0.5
+    assert account.coverage == pytest.approx(2 / 3)
+
+
+def test_without_credit_every_session_has_rows(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), None)
+    (made,) = Collection(repository, Options(advantage="none")).rows()
+    assert (made.advantages, made.reward) == (None, None)
+
+
+def test_what_is_left_out_is_counted_by_reason(repository: Repository, fill: Fill) -> None:
+    calls = [call(0, [1], Said([2], None)), call(1, [5], Said([6], [-9999.0])), call(2, None, Said([], None))]
+    fill(session("a"), calls, Reward(1.0))
+    collection = Collection(repository, Options())
+    assert list(collection.rows()) == []
+    assert collection.account.left_out_calls == {"no_logprobs": 1, "bad_logprob": 1, "no_token_ids": 1}
+    assert collection.account.left_out_sessions == {"nothing_trainable": 1}
+
+
+def test_one_group_alone(repository: Repository, fill: Fill) -> None:
+    fill(session("a", "g"), two_turns(), Reward(1.0))
+    fill(session("b", "h"), two_turns(), Reward(0.0))
+    assert [row.group_id for row in Collection(repository, Options(group_id="h")).rows()] == ["h"]
+
+
+def test_the_latest_reward_counts(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), Reward(0.0))
+    repository.add_reward("a", Reward(0.25))
+    (made,) = Collection(repository, Options()).rows()
+    assert made.reward == 0.25
+
+
+@pytest.mark.parametrize(
+    ("sampling", "warnings"),
+    [
+        (SAMPLING, {}),
+        (replace(SAMPLING, logprobs_mode=LogprobsMode.RAW), {"logprobs_mode_raw": 1}),
+        (replace(SAMPLING, top_p=0.9, top_k=20), {"top_p_below_1": 1, "top_k_set": 1}),
+        (Sampling(), {"logprobs_mode_unknown": 1}),
+    ],
+)
+def test_what_a_trainer_should_know_is_said(
+    repository: Repository, fill: Fill, sampling: Sampling, warnings: dict[str, int]
+) -> None:
+    fill(session("a"), [call(0, [1], Said([2]), sampling=sampling)], Reward(1.0))
+    collection = Collection(repository, Options())
+    list(collection.rows())
+    assert collection.account.warnings == warnings
+
+
+def test_an_unknown_advantage_is_refused_with_those_there_are() -> None:
+    with pytest.raises(BadExport, match=f"choose one of {', '.join(ADVANTAGES)}"):
+        Options(advantage="gpro")

@@ -1,0 +1,75 @@
+"""The columns of a row: in Arrow and in JSON nothing is lost, and nothing that is missing becomes a number."""
+
+import dataclasses
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+
+from polarproxy.batch.sample import Sample
+from polarproxy.export.columns import ARRAYS, SCHEMA, VALUES, to_arrow, to_json
+from tests.batch.rows import row, rows
+
+
+def test_every_field_of_a_row_is_a_column() -> None:
+    assert SCHEMA.names == [name for name, *_ in (*ARRAYS, *VALUES)]
+    assert set(SCHEMA.names) == {field.name for field in dataclasses.fields(Sample)}
+
+
+def value(sample: Sample, name: str) -> Any:
+    """A column's value as plain Python."""
+    found = getattr(sample, name)
+    if name == "components":
+        return [{"name": part.name, "value": part.value} for part in found]
+    return list(found) if name == "call_ids" else found
+
+
+@given(rows())
+def test_an_arrow_table_is_its_rows(samples: list[Sample]) -> None:
+    table = to_arrow(samples)
+    assert table.schema == SCHEMA
+    for name, _ in ARRAYS:
+        for found, sample in zip(table.column(name), samples, strict=True):
+            expected = getattr(sample, name)
+            if expected is None:
+                assert not found.is_valid
+            else:
+                np.testing.assert_array_equal(found.values.to_numpy(zero_copy_only=False), expected)
+                assert found.values.null_count == 0
+    for name, *_ in VALUES:
+        assert table.column(name).to_pylist() == [value(sample, name) for sample in samples]
+
+
+@given(rows())
+def test_a_json_object_is_its_row(samples: list[Sample]) -> None:
+    for sample in samples:
+        told = json.loads(msgspec.json.encode(to_json(sample)))
+        assert list(told) == SCHEMA.names
+        for name, _ in ARRAYS:
+            expected = getattr(sample, name)
+            if expected is None:
+                assert told[name] is None
+            else:
+                read = np.asarray([np.nan if entry is None else entry for entry in told[name]], expected.dtype)
+                np.testing.assert_array_equal(read, expected)
+        for name, *_ in VALUES:
+            assert told[name] == value(sample, name)
+
+
+def test_nan_stays_nan_in_arrow_and_is_null_in_json() -> None:
+    sample = row([1, 2], [0, 1])
+    (column,) = to_arrow([sample]).column("rollout_logprobs").to_pylist()
+    assert np.isnan(column[0])
+    assert column[1] == -0.5
+    assert to_json(sample)["rollout_logprobs"] == [None, -0.5]
+
+
+def test_no_credit_is_null_and_not_an_empty_list() -> None:
+    assert to_arrow([row([1], credit=None)]).column("advantages").to_pylist() == [None]
+    assert to_json(row([1], credit=None))["advantages"] is None
+
+
+def test_no_rows_are_a_table_all_the_same() -> None:
+    assert (to_arrow([]).num_rows, to_arrow([]).schema) == (0, SCHEMA)

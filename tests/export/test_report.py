@@ -1,0 +1,55 @@
+"""The report says what is in an export, and what is not."""
+
+import json
+
+from polarproxy import __version__
+from polarproxy.credit.diagnostics import RewardSummary
+from polarproxy.export.collect import Account, Options
+from polarproxy.export.report import encode_report, report
+
+SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
+
+
+def account() -> Account:
+    made = Account(Options(), SUMMARY, sessions=4, calls=9, rows=3, tokens=50, captured_tokens=20, trained_tokens=15)
+    made.left_out_calls.update(["undelivered", "aborted", "undelivered"])
+    made.left_out_sessions.update(["no_reward"])
+    made.warnings.update(["top_k_set"])
+    return made
+
+
+def test_a_report() -> None:
+    assert report(account()) == {
+        "report_version": 1,
+        "format_version": 1,
+        "polarproxy": __version__,
+        "advantage": "grpo",
+        "weighting": "per_session",
+        "sessions": 4,
+        "calls": 9,
+        "rows": 3,
+        "tokens": 50,
+        "sampled_tokens": {"captured": 20, "trained": 15},
+        "coverage": 0.75,
+        "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}},
+        "rewards": {
+            "groups": 2,
+            "scored_sessions": 3,
+            "unscored_sessions": 1,
+            "flat_groups": ("easy",),
+            "mean": 0.5,
+            "within_group_std": 0.25,
+        },
+        "warnings": {"top_k_set": 1},
+    }
+
+
+def test_it_is_json_with_its_reasons_in_a_fixed_order() -> None:
+    text = encode_report(account())
+    assert text.endswith(b"}\n")
+    assert list(json.loads(text)["left_out"]["calls"]) == ["aborted", "undelivered"]
+    assert json.loads(text)["rewards"]["flat_groups"] == ["easy"]
+
+
+def test_of_nothing_the_coverage_is_unknown_and_not_zero() -> None:
+    assert json.loads(encode_report(Account(Options(), SUMMARY)))["coverage"] is None

@@ -1,0 +1,97 @@
+"""A request repeats the one before it; what is stored is the rest, and what is read is the whole."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, select
+
+from polarproxy.store import codec
+from polarproxy.store.bodies import BodyBases, shared_bytes
+from polarproxy.store.repository import Repository
+from polarproxy.store.schema import bodies
+from polarproxy.store.writer import Writer
+from tests.store.samples import a_call, new_call
+
+SECONDS = 20
+HISTORY = b'{"messages":[' + b'{"role":"user","content":"as before"},' * 20
+
+
+def write(writer: Writer, *sent: bytes, session: str = "s1", first: int = 0) -> None:
+    for number, body in enumerate(sent, first):
+        call = a_call(f"{session}-{number}", number, session_id=session, request_body=body)
+        writer.submit(new_call(call)).result(SECONDS)
+
+
+def read(repository: Repository, session: str = "s1") -> list[bytes]:
+    return [captured.call.request_body for captured in repository.calls(session)]
+
+
+def stored(engine: Engine, body: bytes) -> bytes:
+    """What lies in the row of a body."""
+    with engine.connect() as connection:
+        query = select(bodies.c.data).where(bodies.c.digest == codec.digest(body))
+        return codec.decompress(connection.execute(query).scalar_one())
+
+
+def test_a_growing_conversation_stores_only_what_is_new(writer: Writer, engine: Engine, repository: Repository) -> None:
+    sent = [HISTORY + b'"more",' * number for number in range(6)]
+    write(writer, *sent)
+    assert stored(engine, sent[0]) == HISTORY
+    assert [stored(engine, body) for body in sent[1:]] == [b'"more",'] * 5
+    assert read(repository) == sent
+
+
+def test_a_body_that_turns_off_stores_what_lies_beyond(writer: Writer, engine: Engine, repository: Repository) -> None:
+    sent = [HISTORY + b"left", HISTORY + b"right", HISTORY[:300], HISTORY + b"left"]
+    write(writer, *sent)
+    assert stored(engine, sent[1]) == b"right"
+    assert read(repository) == sent
+
+
+def test_a_shorter_body_is_rebuilt_from_a_longer_one(writer: Writer, engine: Engine, repository: Repository) -> None:
+    write(writer, HISTORY, HISTORY[:400])
+    assert stored(engine, HISTORY[:400]) == b""
+    assert read(repository) == [HISTORY, HISTORY[:400]]
+
+
+def test_a_short_beginning_is_not_worth_a_base(writer: Writer, engine: Engine) -> None:
+    write(writer, HISTORY, HISTORY[:255] + b"!")
+    assert stored(engine, HISTORY[:255] + b"!") == HISTORY[:255] + b"!"
+
+
+def test_a_new_process_needs_no_memory_of_the_old_one(engine: Engine, repository: Repository) -> None:
+    for number in range(3):
+        writer = Writer(engine)
+        write(writer, HISTORY + b"x" * number, first=number)
+        writer.close()
+    assert read(repository) == [HISTORY + b"x" * number for number in range(3)]
+
+
+def test_sessions_share_equal_bodies(writer: Writer, repository: Repository) -> None:
+    write(writer, HISTORY, HISTORY + b"a", session="s1")
+    write(writer, HISTORY + b"a", HISTORY, session="s2")
+    assert read(repository, "s1") == [HISTORY, HISTORY + b"a"]
+    assert read(repository, "s2") == [HISTORY + b"a", HISTORY]
+    assert list(repository.verify()) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=4)), max_size=12), st.integers(1, 2000))
+def test_what_is_named_as_shared_is_shared(sent: list[tuple[int, bytes]], max_bytes: int) -> None:
+    """Also when there is room for next to nothing. Every base was stored before."""
+    bases, known = BodyBases(max_bytes), dict[bytes, bytes]()
+    for session, tail in sent:
+        body = HISTORY + tail
+        row = bases.row(f"s{session}", body)
+        base = b"" if row["base_digest"] is None else known[row["base_digest"]]
+        assert base[: row["base_length"]] + row["data"] == body
+        assert (row["digest"], row["length"]) == (codec.digest(body), len(body))
+        known[row["digest"]] = body
+        bases.add(f"s{session}", row["digest"], body)
+
+
+@given(st.binary(), st.binary(), st.binary())
+def test_the_shared_length_is_that_of_the_common_beginning(head: bytes, left: bytes, right: bytes) -> None:
+    shared = shared_bytes(head + left, head + right)
+    assert shared >= len(head)
+    assert (head + left)[:shared] == (head + right)[:shared]
+    assert shared == min(len(head + left), len(head + right)) or (head + left)[shared] != (head + right)[shared]
