@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
@@ -59,8 +60,12 @@ def run() -> None:
     try:
         app()
     except PolarproxyError as error:
-        errors.print(f"[bold red]error:[/bold red] {error}", markup=True)
+        _complain(str(error))
         sys.exit(2 if isinstance(error, _WRONG_USE) else 1)
     except DBAPIError as error:
-        errors.print(f"[bold red]error:[/bold red] the database refused: {error.orig}", markup=True)
+        _complain(f"the database refused: {error.orig}")
         sys.exit(1)
+
+
+def _complain(text: str) -> None:
+    errors.print(Text("error: ", style="bold red") + Text(text, style="none"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,9 +27,9 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table; None is shown as a dash."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=Text(title, style="italic"), title_justify="left", header_style="bold")
     for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in _WHOLE)
+        table.add_column(Text(name), overflow="fold", no_wrap=name in _WHOLE)
     for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     console.print(table)

@@ -10,12 +10,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import aiohttp
+
 from polarproxy.errors import BadReply
 from polarproxy.proxy.upstream import ENGINE_FAULTS, engine_error
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
-    import aiohttp
     from aiohttp import web
 
     from polarproxy.proxy.recorder import Exchange
@@ -98,5 +99,5 @@ async def drain(upstream: aiohttp.ClientResponse) -> None:
     try:
         async with asyncio.timeout(_DRAIN_S):
             await upstream.content.read()
-    except TimeoutError:
+    except (TimeoutError, aiohttp.ClientError):
         upstream.close()

@@ -122,7 +122,7 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
 
 
 def completion_rows(call: Call) -> list[Row]:
-    """The rows of `completions`, ids not compressed yet; each digest covers the prompt and the sampled tokens."""
+    """The rows of `completions`, ids not compressed yet; a digest covers prompt, sampled tokens and logprobs."""
     prompt = call.prompt_token_ids or TokenIds()
     return [
         {
@@ -131,12 +131,18 @@ def completion_rows(call: Call) -> list[Row]:
             "length": len(completion.token_ids),
             "token_ids": completion.token_ids.raw,
             "logprobs": None if completion.logprobs is None else completion.logprobs.raw,
-            "digest": codec.digest(prompt.raw + completion.token_ids.raw),
+            "digest": _digest(
+                prompt, completion.token_ids, None if completion.logprobs is None else completion.logprobs.raw
+            ),
             "finish_reason": completion.finish_reason and completion.finish_reason.value,
             "stop_reason": completion.stop_reason,
         }
         for completion in call.completions
     ]
+
+
+def _digest(prompt: TokenIds, sampled: TokenIds, logprobs: bytes | None) -> bytes:
+    return codec.digest(prompt.raw + sampled.raw + (logprobs or b""))
 
 
 def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
@@ -145,8 +151,8 @@ def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
     where = f"completion {row['choice_index']} of call {row['call_id']}"
     if len(ids) != row["length"]:
         raise StoreDamaged(f"{where} holds {len(ids)} tokens, {row['length']} were written")
-    if codec.digest((prompt or TokenIds()).raw + ids.raw) != row["digest"]:
-        raise StoreDamaged(f"the tokens of {where} do not match their digest")
+    if _digest(prompt or TokenIds(), ids, row["logprobs"]) != row["digest"]:
+        raise StoreDamaged(f"the tokens or logprobs of {where} do not match their digest")
     if row["logprobs"] is not None and len(row["logprobs"]) % 4:
         raise StoreDamaged(f"{where}: its logprobs take {len(row['logprobs'])} bytes, not a multiple of 4")
     return Completion(

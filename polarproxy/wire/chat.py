@@ -7,7 +7,7 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 import xxhash
@@ -24,7 +24,10 @@ _fields = msgspec.json.Decoder(Fields)
 _text = msgspec.json.Decoder(str)
 _flag = msgspec.json.Decoder(bool)
 _number = msgspec.json.Decoder(float)
-_integer = msgspec.json.Decoder(int)
+_integer = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)])
+"""Beyond 32 bits a limit or a count means nothing, and no column holds it."""
+_any_integer = msgspec.json.Decoder(int)
+_MAX_SEED = 2**64
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
 _T = TypeVar("_T")
@@ -85,6 +88,7 @@ def _wants_usage(fields: Fields) -> bool:
 
 
 def _read_sampling(fields: Fields) -> Sampling:
+    seed = _member(fields, "seed", _any_integer)
     max_completion_tokens = _member(fields, "max_completion_tokens", _integer)
     return Sampling(
         temperature=_member(fields, "temperature", _number),
@@ -95,7 +99,7 @@ def _read_sampling(fields: Fields) -> Sampling:
         frequency_penalty=_member(fields, "frequency_penalty", _number),
         repetition_penalty=_member(fields, "repetition_penalty", _number),
         max_tokens=_member(fields, "max_tokens", _integer) if max_completion_tokens is None else max_completion_tokens,
-        seed=_member(fields, "seed", _integer),
+        seed=seed if seed is not None and abs(seed) < _MAX_SEED else None,
         n=_member(fields, "n", _integer) or 1,
     )
 

@@ -1,7 +1,6 @@
 """The command line in an empty working directory, and a database with something in it."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def polarproxy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[str]:
+def db(tmp_path: Path) -> str:
     """A group of two sessions: `good` with two turns and reward 1, `bad` with one turn, an aborted call and reward 0."""
     url = fresh(tmp_path / "recorded.db")
     engine = open_database(url)
@@ -45,7 +44,7 @@ def db(tmp_path: Path) -> Iterator[str]:
         a_call("c1", 0, (1, 2), (10, 11), session_id="good", request_body=CHAT),
         a_call("c2", 1, (1, 2, 10, 11, 3), (10, 12), session_id="good", request_body=CHAT),
         a_call("c3", 0, (1, 2), (10, 12), session_id="bad", request_body=CHAT),
-        a_call("c4", 1, (1, 2, 4), (11,), session_id="bad", status=CallStatus.ABORTED, error="the client left"),
+        a_call("c4", 1, (1, 2, 4), (11,), session_id="bad", status=CallStatus.ABORTED, error="refused: [type=missing]"),
     ]
     for call in calls:
         writer.submit(new_call(call, **TEXTS)).result(20)
@@ -55,4 +54,4 @@ def db(tmp_path: Path) -> Iterator[str]:
     repository.add_reward("good", Reward(1.0, (RewardComponent("tests", 1.0),)))
     repository.add_reward("bad", Reward(0.0))
     engine.dispose()
-    yield url
+    return url

@@ -73,6 +73,22 @@ async def test_a_stream_that_is_cut_ends_with_an_error_and_not_cleanly(start: St
     assert sampled(captured.call) == REPLY.token_ids[:3]
 
 
+# The role, every step, and `[DONE]`.
+AFTER_ALL = (Faults(cut_after=len(REPLY.steps) + 2), Faults(reset_after=len(REPLY.steps) + 2))
+
+
+@pytest.mark.parametrize("faults", AFTER_ALL, ids=["cut", "reset"])
+async def test_what_comes_after_the_last_event_is_nobodys_concern(
+    start: Starter, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = await start(always(REPLY, faults=faults))
+    for session in ("a", "b"):
+        answer = await rig.ask(STREAM, prefix=f"/s/{session}")
+        assert answer.events[-1] == b"data: [DONE]"
+        assert (await rig.delivered(session)).call.status is CallStatus.COMPLETED
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("faults", [Faults(cut_after=1), Faults(reset_after=1)], ids=["cut", "reset"])
 async def test_a_whole_reply_that_is_cut_is_a_bad_gateway(start: Starter, faults: Faults) -> None:
     rig = await start(always(REPLY, faults=faults))
