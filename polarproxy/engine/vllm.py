@@ -24,12 +24,34 @@ from polarproxy.engine.capture import (
     is_true,
     parse_ids,
 )
+from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.errors import BadReply
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
 _encode = msgspec.json.Encoder().encode
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    token_ids: msgspec.Raw = NULL
+    logprobs: msgspec.Raw = NULL
+    finish_reason: msgspec.Raw = NULL
+    stop_reason: msgspec.Raw = NULL
+
+
+class _Reply(msgspec.Struct):
+    """The members of a whole reply that are read; the values stay the bytes that came in."""
+
+    choices: list[_Choice]
+    id: msgspec.Raw = NULL
+    model: msgspec.Raw = NULL
+    prompt_token_ids: msgspec.Raw = NULL
+    usage: msgspec.Raw = NULL
+
+
+_reply = msgspec.json.Decoder(_Reply)
 
 _TRUE = msgspec.Raw(b"true")
 _ZERO = msgspec.Raw(b"0")
@@ -112,6 +134,25 @@ class Reader(ReplyReader):
 
     def body(self, data: bytes) -> bytes:
         """A whole reply, as the client is to see it; raises `BadReply` when it is not one of the chat API."""
+        return self._cut_body(data) if self._asked.reasoning else self._rewrite_body(data)
+
+    def _cut_body(self, data: bytes) -> bytes:
+        """In one pass over the text: what the client did not ask for is cut out where it stands."""
+        try:
+            reply = _reply.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadReply(f"the engine's reply is not one of the chat API ({error}): {data[:200]!r}") from error
+        asked, unasked = self._asked, []
+        self._read_head(reply.prompt_token_ids, reply.model, reply.id, reply.usage)
+        if not asked.prompt_ids:
+            unasked.append(reply.prompt_token_ids)
+        for choice in reply.choices:
+            self._read_choice(choice.index, choice.token_ids, choice.logprobs, choice.finish_reason, choice.stop_reason)
+            unasked += [choice.token_ids] * (not asked.token_ids) + [choice.logprobs] * (not asked.logprobs)
+        return nulled(data, (value for value in unasked if not is_null(value)))
+
+    def _rewrite_body(self, data: bytes) -> bytes:
+        """For a client that wants no reasoning, which stands inside the message."""
         reply = self._object(data)
         if "choices" not in reply:
             raise BadReply(f"the engine's reply has no choices: {data[:200]!r}")
@@ -119,8 +160,6 @@ class Reader(ReplyReader):
         choices = self._choice_list(reply)
         for choice in choices:
             self._choice(choice, "message")
-        if self._asked.everything:
-            return data
         return self._encode(reply, choices)
 
     def _object(self, data: bytes) -> Fields:
@@ -141,28 +180,33 @@ class Reader(ReplyReader):
         return data
 
     def _head(self, reply: Fields) -> None:
+        self._read_head(reply.get("prompt_token_ids"), reply.get("model"), reply.get("id"), reply.get("usage"))
+        if "prompt_token_ids" in reply and not self._asked.prompt_ids:
+            reply["prompt_token_ids"] = NULL
+
+    def _read_head(
+        self,
+        prompt: msgspec.Raw | None,
+        model: msgspec.Raw | None,
+        request_id: msgspec.Raw | None,
+        usage: msgspec.Raw | None,
+    ) -> None:
         capture = self.capture
-        prompt = reply.get("prompt_token_ids")
-        if prompt is not None:
-            if capture.prompt is None and not is_null(prompt):
-                capture.prompt_parsed = parse_ids(prompt, self._earlier)
-                capture.prompt = capture.prompt_parsed.ids
-            if not self._asked.prompt_ids:
-                reply["prompt_token_ids"] = NULL
+        if capture.prompt is None and prompt is not None and not is_null(prompt):
+            capture.prompt_parsed = parse_ids(prompt, self._earlier)
+            capture.prompt = capture.prompt_parsed.ids
         if capture.model is None:
-            capture.model = decode_scalar(reply.get("model"))
-            capture.request_id = decode_scalar(reply.get("id"))
-        if "usage" in reply:
-            capture.usage = decode_usage(reply["usage"]) or capture.usage
+            capture.model = decode_scalar(model)
+            capture.request_id = decode_scalar(request_id)
+        if usage is not None:
+            capture.usage = decode_usage(usage) or capture.usage
 
     def _choice(self, choice: Fields, part: str) -> bool:
         """Takes the tokens out of a choice; whether anything is left that this client would have been sent."""
-        kept = self.capture.choice(choice_index(choice))
-        kept.take(choice.get("token_ids"), choice.get("logprobs"))
-        if kept.finish is None:
-            kept.finish = finish_reason(choice.get("finish_reason"))
-            if kept.finish is not None:
-                kept.stop = decode_scalar(choice.get("stop_reason"))
+        finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
+        finished = self._read_choice(
+            choice_index(choice), choice.get("token_ids"), choice.get("logprobs"), finish, stop
+        )
         asked = self._asked
         if not asked.token_ids and "token_ids" in choice:
             choice["token_ids"] = NULL
@@ -173,7 +217,24 @@ class Reader(ReplyReader):
             choice[part] = msgspec.Raw(_encode(hide(self._object(bytes(choice[part])))))
         if part == "message" or asked.token_ids or asked.logprobs:
             return True
-        return kept.finish is not None or part not in choice or bytes(choice[part]) != b"{}"
+        return finished or part not in choice or bytes(choice[part]) != b"{}"
+
+    def _read_choice(
+        self,
+        index: int,
+        token_ids: msgspec.Raw | None,
+        logprobs: msgspec.Raw | None,
+        finish: msgspec.Raw | None,
+        stop: msgspec.Raw | None,
+    ) -> bool:
+        """Keeps the tokens of a choice; whether it has said why it ended."""
+        kept = self.capture.choice(index)
+        kept.take(token_ids, logprobs)
+        if kept.finish is None:
+            kept.finish = finish_reason(finish)
+            if kept.finish is not None:
+                kept.stop = decode_scalar(stop)
+        return kept.finish is not None
 
     def _encode(self, reply: Fields, choices: list[Fields]) -> bytes:
         reply["choices"] = msgspec.Raw(_encode(choices))
