@@ -72,7 +72,7 @@ _usage = msgspec.json.Decoder(_Usage)
 _scalar = msgspec.json.Decoder(str | int | None)
 _byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
 _index = msgspec.json.Decoder(int)
-_flag = msgspec.json.Decoder(bool | None)
+_TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
 _MAX_ID = np.iinfo(np.int32).max
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -168,11 +168,8 @@ def is_null(raw: msgspec.Raw | None) -> bool:
 
 
 def is_true(raw: msgspec.Raw | None) -> bool:
-    """Whether a member is `true`; another type is the engine's to refuse."""
-    try:
-        return raw is not None and bool(_flag.decode(raw))
-    except msgspec.ValidationError:
-        return False
+    """Whether vLLM takes a member for true; anything else is its to refuse. (pydantic's lax reading of booleans.)"""
+    return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
 
 
 def choice_index(choice: Fields) -> int:

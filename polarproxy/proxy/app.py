@@ -83,11 +83,11 @@ async def _health(_http: web.Request) -> web.Response:
 
 
 async def _ready(parts: Parts, _http: web.Request) -> web.Response:
-    """Ready when the engine answered and the store commits."""
+    """Ready when the engine answers and the store commits."""
+    problems = [] if await parts.engine_answers() else [f"the engine at {parts.upstream.base} does not answer"]
+    if parts.writer.trouble is not None:
+        problems.append(f"the store cannot commit: {parts.writer.trouble}")
     facts = await parts.engine_facts()
-    problems = [] if parts.engine_known else [f"the engine at {parts.upstream.base} does not answer"]
-    if parts.writer.last_error is not None:
-        problems.append(f"the store cannot commit: {parts.writer.last_error}")
     state = {"engine": facts.name, "model": facts.model, "problems": problems}
     return web.json_response(state, status=503 if problems else 200)
 

@@ -152,4 +152,6 @@ async def set_policy(parts: Parts, http: web.Request) -> web.Response:
 
 async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
     """`GET /api/stats`: counts since the process started."""
-    return _json({**asdict(parts.stats), "waiting": parts.writer.waiting, "last_error": parts.writer.last_error})
+    writer = parts.writer
+    store = {"waiting": writer.waiting, "not_stored": writer.failed, "trouble": writer.trouble}
+    return _json(asdict(parts.stats) | store)

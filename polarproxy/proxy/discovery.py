@@ -24,12 +24,17 @@ async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None = 
     return answer if status == 200 else None
 
 
+async def glance(upstream: Upstream) -> EngineFacts | None:
+    """What the engine's list of models says of it; None when it does not answer."""
+    models = await _ask(upstream, "GET", "/v1/models")
+    return None if models is None else probe.recognise(models)
+
+
 async def discover(upstream: Upstream, wanted: EngineName = "auto") -> EngineFacts | None:
     """What is known of the engine; None while it does not answer. `wanted` overrules what it calls itself."""
-    models = await _ask(upstream, "GET", "/v1/models")
-    if models is None:
+    facts = await glance(upstream)
+    if facts is None:
         return None
-    facts = probe.recognise(models)
     if wanted != "auto":
         facts = replace(facts, name=wanted)
     if facts.name == "vllm":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from polarproxy.engine.probe import EngineFacts
-from polarproxy.proxy.discovery import discover
+from polarproxy.proxy.discovery import discover, glance
 
 if TYPE_CHECKING:
     from polarproxy.proxy.keys import Signer
@@ -46,18 +46,33 @@ class Parts:
     roots: Roots
     stats: Stats = field(default_factory=Stats)
     _facts: EngineFacts | None = None
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _asking: asyncio.Task[EngineFacts | None] | None = None
 
     async def engine_facts(self) -> EngineFacts:
         """What is known of the engine. While it does not answer it is taken for what the settings say, or for `plain`."""
-        if self._facts is not None:
-            return self._facts
-        async with self._asking:
-            if self._facts is None:
-                self._facts = await discover(self.upstream, self.settings.engine)
+        if self._facts is None:
+            # However many requests wait, the engine is asked once.
+            if self._asking is None:
+                self._asking = asyncio.create_task(discover(self.upstream, self.settings.engine))
+                self._asking.add_done_callback(self._asked)
+            await asyncio.shield(self._asking)
         if self._facts is not None:
             return self._facts
         return EngineFacts("plain" if self.settings.engine == "auto" else self.settings.engine)
+
+    def _asked(self, task: asyncio.Task[EngineFacts | None]) -> None:
+        self._asking = None
+        if not task.cancelled() and task.exception() is None:
+            self._facts = task.result()
+
+    async def engine_answers(self) -> bool:
+        """Asks the engine now. One that serves another model than before is looked at anew."""
+        seen = await glance(self.upstream)
+        if seen is not None and self._facts is not None and seen.model != self._facts.model:
+            self._facts = None
+        if seen is not None:
+            await self.engine_facts()
+        return seen is not None
 
     @property
     def engine_known(self) -> bool:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 MAX_GROUP = 256
+TROUBLE_S = 10.0
+"""How long a failed commit counts against the store's readiness when nothing has been written since."""
 GATHER_S = 0.003
 """How long a group is left to grow when the one before held several calls."""
 FACT_DELAY_S = 0.05
@@ -89,8 +91,9 @@ class Writer:
         """Whether the latest group held several calls."""
         self._closed = False
         self._closing = threading.Lock()
-        self.last_error: str | None = None
-        """Why the latest group could not be committed. None: it was."""
+        self._trouble: tuple[float, str] | None = None
+        self.failed = 0
+        """Items that could not be stored since the start."""
         self._thread.start()
 
     def submit(self, item: Item) -> Future[None]:
@@ -125,6 +128,13 @@ class Writer:
     def waiting(self) -> int:
         """Items in the queue."""
         return self._queue.qsize()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing could be committed lately. None: it could, or it is long enough ago to be tried again."""
+        if self._trouble is None or time.monotonic() - self._trouble[0] > TROUBLE_S:
+            return None
+        return self._trouble[1]
 
     @property
     def full(self) -> bool:
@@ -174,13 +184,13 @@ class Writer:
         try:
             self._write([item for item, _ in group])
         except _OUT_OF_ORDER as error:
-            self.last_error = str(error.orig)
+            self._trouble = (time.monotonic(), str(error.orig))
             for _, done in group:
-                _settle(done, StoreUnavailable(f"the store could not commit: {error.orig}"))
+                self._fail(done, StoreUnavailable(f"the store could not commit: {error.orig}"))
         except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
             self._commit_one_by_one(group)
         else:
-            self.last_error = None
+            self._trouble = None
             for _, done in group:
                 _settle(done)
 
@@ -192,17 +202,21 @@ class Writer:
             except Exception as error:  # noqa: BLE001  (whatever is wrong with the item, its request is told)
                 self._refuse(item, done, error)
             else:
-                self.last_error = None
+                self._trouble = None
                 _settle(done)
 
     def _refuse(self, item: Item, done: Future[None], error: Exception) -> None:
         reason = str(error.orig) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
         if isinstance(error, IntegrityError):
-            _settle(done, StoreConflict(f"{_name(item)} contradicts what is stored: {reason}"))
+            self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {reason}"))
             return
         if isinstance(error, _OUT_OF_ORDER):
-            self.last_error = reason
-        _settle(done, StoreUnavailable(f"{_name(item)} cannot be stored: {reason}"))
+            self._trouble = (time.monotonic(), reason)
+        self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {reason}"))
+
+    def _fail(self, done: Future[None], error: Exception) -> None:
+        self.failed += 1
+        _settle(done, error)
 
     def _write(self, items: Sequence[Item]) -> None:
         new = [item for item in items if isinstance(item, NewCall)]

@@ -22,7 +22,8 @@ _fields = msgspec.json.Decoder(Fields)
 
 
 _text = msgspec.json.Decoder(str)
-_flag = msgspec.json.Decoder(bool)
+_TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
+"""What vLLM, by pydantic's lax reading, takes for true."""
 _number = msgspec.json.Decoder(float)
 _integer = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)])
 """Beyond 32 bits a limit or a count means nothing, and no column holds it."""
@@ -70,21 +71,23 @@ def read_request(body: bytes) -> ChatRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request body is not a JSON object: {error}") from error
     tools = fields.get("tools")
-    stream = _member(fields, "stream", _flag)
     return ChatRequest(
         fields=fields,
         model=_member(fields, "model", _text),
-        stream=bool(stream),
+        stream=_is_true(fields.get("stream")),
         stream_usage=_wants_usage(fields),
         sampling=_read_sampling(fields),
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
 
 
+def _is_true(raw: msgspec.Raw | None) -> bool:
+    return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
+
+
 def _wants_usage(fields: Fields) -> bool:
     options = _member(fields, "stream_options", _fields)
-    wanted = None if options is None else _member(options, "include_usage", _flag)
-    return bool(wanted)
+    return options is not None and _is_true(options.get("include_usage"))
 
 
 def _read_sampling(fields: Fields) -> Sampling:

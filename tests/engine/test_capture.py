@@ -205,7 +205,7 @@ def test_usage_that_cannot_be_read_is_unknown_and_not_zero(text: bytes) -> None:
 def test_null_and_true() -> None:
     assert [is_null(raw(value)) for value in (None, 0, "null", False)] == [True, False, False, False]
     assert is_null(None)
-    assert [is_true(raw(value)) for value in (True, False, None, 1, "true")] == [True, False, False, False, False]
+    assert [is_true(raw(value)) for value in (True, False, None, 1, "true")] == [True, False, False, True, True]
     assert not is_true(None)
 
 

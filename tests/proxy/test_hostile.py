@@ -31,7 +31,7 @@ async def still_works(rig: Rig, session: str = "after") -> None:
     """After all that, an ordinary call is served and stored."""
     assert (await rig.ask(prefix=f"/s/{session}")).status == 200
     assert [captured.call.status for captured in rig.calls(session)] == [CallStatus.COMPLETED]
-    assert rig.parts.writer.last_error is None
+    assert rig.parts.writer.trouble is None
 
 
 ESCAPES = [

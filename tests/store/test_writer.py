@@ -117,7 +117,7 @@ def test_a_call_that_cannot_be_stored_ends_neither_the_thread_nor_its_neighbours
         refused.result(SECONDS)
     gated.submit(numbered(3)).result(SECONDS)
     assert recorded(repository) == ["c0", "c2", "c3"]
-    assert gated.last_error is None
+    assert gated.trouble is None
 
 
 @pytest.mark.parametrize("second", [a_call("c1", 1), a_call("c2", 0)], ids=["the same id", "the same ordinal"])

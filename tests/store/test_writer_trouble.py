@@ -81,10 +81,10 @@ def test_it_fails_what_waits_and_then_goes_on(
         for future in futures:
             with pytest.raises(StoreUnavailable, match="could not commit"):
                 future.result(SECONDS)
-        assert writer.last_error is not None
+        assert writer.trouble is not None
         assert [captured.call.call_id for captured in repository.calls("s1")] == ["c0"]
     writer.submit(new_call(a_call("c1", 1, request_body=large(1)))).result(SECONDS)
-    assert writer.last_error is None
+    assert writer.trouble is None
     writer.close()
     assert [captured.call.call_id for captured in repository.calls("s1")] == ["c0", "c1"]
     assert list(repository.verify()) == []

@@ -108,8 +108,9 @@ def test_a_member_of_the_wrong_type_is_the_engines_to_refuse(name: str, value: b
     assert [bytes(message) for message in request.messages()] in ([], [b"[[]]"])
 
 
-def test_include_usage_must_be_true_itself() -> None:
-    assert not read_request(b'{"stream_options": {"include_usage": 1}}').stream_usage
+def test_include_usage_is_true_where_vllm_takes_it_for_true() -> None:
+    assert read_request(b'{"stream_options": {"include_usage": 1}}').stream_usage
+    assert not read_request(b'{"stream_options": {"include_usage": 0}}').stream_usage
     assert not read_request(b'{"stream_options": {"include_usage": null}}').stream_usage
 
 
