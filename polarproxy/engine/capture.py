@@ -187,8 +187,10 @@ class ChoiceCapture:
     """The pieces of one choice, in the order in which they came."""
 
     index: int
-    ids: list[bytes] = field(default_factory=list)
-    logprobs: list[bytes] = field(default_factory=list)
+    ids: bytearray = field(default_factory=bytearray)
+    """The JSON arrays of ids, one behind the other."""
+    logprobs: bytearray = field(default_factory=bytearray)
+    """The JSON objects with logprobs, each with a comma behind it."""
     missing_logprobs: bool = False
     """Some sampled tokens have no entry, and it is not known which: every value counts as missing."""
     finish: FinishReason | None = None
@@ -196,17 +198,18 @@ class ChoiceCapture:
 
     def take(self, ids: msgspec.Raw | None, logprobs: msgspec.Raw | None) -> None:
         """Keeps the ids and logprobs of one piece of the reply; null and absent are nothing."""
-        if ids is not None and not is_null(ids) and (piece := bytes(ids)) != _NO_IDS:
-            self.ids.append(piece)
+        if ids is not None and not is_null(ids) and memoryview(ids) != _NO_IDS:
+            self.ids += memoryview(ids)
         if logprobs is not None and not is_null(logprobs):
-            self.logprobs.append(bytes(logprobs))
+            self.logprobs += memoryview(logprobs)
+            self.logprobs += b","
 
     def entries(self) -> list[LogprobEntry]:
         """All logprob entries, decoded."""
         if not self.logprobs:
             return []
         try:
-            parts = _logprob_contents.decode(b"[" + b",".join(self.logprobs) + b"]")
+            parts = _logprob_contents.decode(b"[%b]" % bytes(self.logprobs[:-1]))
         except _UNREADABLE as error:
             raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
         if len(parts) == 1:
@@ -216,7 +219,7 @@ class ChoiceCapture:
     def values(self) -> Logprobs:
         """All log-probabilities; raises `BadReply` when they cannot be read."""
         try:
-            parts = _logprob_values.decode(b"[" + b",".join(self.logprobs) + b"]")
+            parts = _logprob_values.decode(b"[%b]" % bytes(self.logprobs[:-1]))
         except _UNREADABLE as error:
             raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
         nan = float("nan")
@@ -225,7 +228,7 @@ class ChoiceCapture:
 
     def token_ids(self) -> TokenIds:
         """All sampled ids; empty when the engine gave none. Raises `BadReply` when a piece is not an array of ids."""
-        return decode_ids(b"".join(self.ids).replace(b"][", b",") or _NO_IDS)
+        return decode_ids(bytes(self.ids.replace(b"][", b",")) or _NO_IDS)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,8 @@ def place_of(whole: bytes, part: msgspec.Raw) -> tuple[int, int]:
     view = memoryview(part)
     start = _address(view) - _address(whole)
     stop = start + len(view)
-    if not (start >= 0 and stop <= len(whole) and whole[start:stop] == view):
+    # Compared as bytes: a memoryview would be compared item by item.
+    if start < 0 or not whole.startswith(bytes(view), start):
         raise BadReply("a value of the engine's reply cannot be found in it")
     return start, stop
 

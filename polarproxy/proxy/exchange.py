@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,8 @@ class ChatCall:
         sent["Content-Type"] = "application/json"
         query = headers.query_to_engine(self.http.rel_url.raw_query_string, self.parts.settings.upstream_key)
         upstream = await self.parts.upstream.send("POST", CHAT_ROUTE + query, sent, exchange.plan.body)
+        # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
+        exchange.plan = replace(exchange.plan, body=b"")
         async with upstream:
             exchange.http_status = upstream.status
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
