@@ -165,6 +165,15 @@ class LogprobsMode(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Caveat(StrEnum):
+    """Why the tokens of a call are not what a policy sampled after these prompt ids, however exact they are."""
+
+    NOT_SAMPLED = "not_sampled"
+    """Beam search chose them."""
+    MEDIA = "media"
+    """The prompt held images or sound, of which the ids are only placeholders."""
+
+
 class SessionStatus(StrEnum):
     """How a rollout ended; `open` while calls may still come."""
 
@@ -265,6 +274,8 @@ class Call:
     """Digest of the request's `tools`. None: it had none."""
     template_digest: str | None = None
     """Digest of the engine's chat template. None: the engine does not show it."""
+    caveat: Caveat | None = None
+    """None: the ids tell all."""
     engine_request_id: str | None = None
     policy_version_min: int = 0
     """The policy version in force when the request was sent to the engine."""
@@ -314,6 +325,9 @@ class Reward:
         for name, value in (("reward", self.value), *((part.name, part.value) for part in self.components)):
             if not np.isfinite(value):
                 raise InvalidValue(f"{name} is {value}; a reward is a finite number")
+        names = [part.name for part in self.components]
+        if len(set(names)) != len(names):
+            raise InvalidValue(f"a reward has two components of one name: {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ def upgrade() -> None:
         sa.Column("body_digest", sa.LargeBinary(16), nullable=True),
         sa.Column("tools_digest", sa.String(length=32), nullable=True),
         sa.Column("template_digest", sa.String(length=32), nullable=True),
+        sa.Column("caveat", sa.String(length=16), nullable=True),
+        sa.Column("choices", sa.Integer(), nullable=False),
         sa.Column("engine_request_id", sa.Text(), nullable=True),
         sa.Column("policy_version_min", sa.Integer(), nullable=False),
         sa.Column("policy_version_max", sa.Integer(), nullable=False),

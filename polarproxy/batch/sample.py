@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from polarproxy.errors import InvalidValue
+from polarproxy.model import LogprobsMode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Sized
+    from collections.abc import Iterable, Iterator, Sized
 
     from numpy.typing import NDArray
 
-    from polarproxy.model import RewardComponent, Session
+    from polarproxy.model import Call, RewardComponent, Session
     from polarproxy.trajectory.branches import Branch, Trajectory
 
 FORMAT_VERSION = 1
+
+T = TypeVar("T")
 
 Weighting = Literal["per_session", "per_token", "per_row"]
 
@@ -50,7 +53,7 @@ class Sample:
     components: tuple[RewardComponent, ...]
     loss_weight: float
     temperature: float | None
-    """Sampling parameters of the first trained turn. None: not known."""
+    """Sampling parameters of the trained turns. None: not known, or not the same in all of them."""
     top_p: float | None
     top_k: int | None
     logprobs_mode: str
@@ -58,6 +61,8 @@ class Sample:
     harness: str | None
     model: str | None
     template_digest: str | None
+    warnings: tuple[str, ...] = ()
+    """What a trainer should know of the trained turns' sampling; counted in the report, no column of its own."""
     faithful: bool = True
     """Whether each trained token was sampled in exactly this context. Always true for `prefix_merging`."""
     format_version: int = FORMAT_VERSION
@@ -128,7 +133,6 @@ def _build_sample(branch: Branch, session: Session, advantage: float | None, wei
         if recorded is not None and len(recorded) == len(node.completion.token_ids):
             logprobs[span] = recorded.array
     trained = [turn.node.captured.call for turn in branch.turns if turn.trained]
-    sampling = trained[0].sampling
     modes = {call.sampling.logprobs_mode.value for call in trained}
     return Sample(
         token_ids=tokens,
@@ -147,16 +151,32 @@ def _build_sample(branch: Branch, session: Session, advantage: float | None, wei
         reward=None if session.reward is None else session.reward.value,
         components=() if session.reward is None else session.reward.components,
         loss_weight=weight,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
+        temperature=_common(call.sampling.temperature for call in trained),
+        top_p=_common(call.sampling.top_p for call in trained),
+        top_k=_common(call.sampling.top_k for call in trained),
         logprobs_mode=modes.pop() if len(modes) == 1 else "mixed",
         harness=session.harness,
-        model=trained[0].served_model,
-        template_digest=trained[0].template_digest,
+        model=_common(call.served_model for call in trained),
+        template_digest=_common(call.template_digest for call in trained),
+        warnings=tuple(sorted(set(_warnings(trained)))),
     )
 
 
-def total_tokens(samples: Sequence[Sample]) -> int:
-    """Tokens of all rows."""
-    return sum(len(sample.token_ids) for sample in samples)
+def _common(values: Iterable[T]) -> T | None:
+    """The value that all have; None when they differ."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
+def _warnings(trained: list[Call]) -> Iterator[str]:
+    for sampling in (call.sampling for call in trained):
+        if sampling.logprobs_mode is not LogprobsMode.PROCESSED:
+            yield f"logprobs_mode_{sampling.logprobs_mode.value}"
+        if sampling.temperature == 0:
+            yield "temperature_0"
+        if sampling.top_p is not None and sampling.top_p < 1:
+            yield "top_p_below_1"
+        if sampling.top_k is not None and sampling.top_k > 0:
+            yield "top_k_set"
+    if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:
+        yield "mixed_sampling"

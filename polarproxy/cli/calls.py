@@ -29,6 +29,8 @@ def list_calls(
 ) -> None:
     """List calls in order of arrival."""
     with open_repository(db) as repository:
+        if session is not None:
+            repository.session(session)
         found = repository.call_summaries(session)
     if as_json:
         print_json([asdict(call) for call in found])
@@ -47,7 +49,7 @@ def list_calls(
         )
         for call in found
     ]
-    print_table(f"{len(found)} calls", columns, rows)
+    print_table(f"{len(found)} calls", columns, rows, spare=("model", "finish", "session"))
 
 
 @app.command("show")

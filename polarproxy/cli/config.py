@@ -7,7 +7,7 @@ import os
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,7 @@ PREFIX = "POLARPROXY_"
 DEFAULT_FILE = Path("polarproxy.toml")
 _NOT_SETTINGS = ("POLARPROXY_TEST_", "POLARPROXY_CACHE")
 _NAMES = tuple(field.name for field in fields(Settings))
+_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
 
 
 def _unknown(name: str, known: tuple[str, ...], where: str) -> BadSettings:
@@ -73,4 +74,7 @@ def load(flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, 
     values = from_file(file) if file is not None else from_file(DEFAULT_FILE) if DEFAULT_FILE.exists() else {}
     values |= from_environment(os.environ if environment is None else environment)
     values |= {name: value for name, value in flags.items() if value is not None}
+    for name, choices in _CHOICES.items():
+        if name in values and values[name] not in choices:
+            raise BadSettings(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
     return convert(values, Settings, "settings")

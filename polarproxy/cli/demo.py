@@ -46,7 +46,10 @@ class _Run:
 def demo(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; default: a new ./polar-demo.")] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A GGUF file to use instead of the small model that comes along.")
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A GGUF file to use instead of the small model that comes along."
+        ),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 8,
     concurrency: Annotated[int, typer.Option(min=1, help="Harnesses that run at once.")] = 4,

@@ -10,7 +10,7 @@ import typer
 
 from polarproxy.cli.config import load
 from polarproxy.cli.opening import Json
-from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.proxy.doctor import Check, examine
 from polarproxy.proxy.upstream import Upstream
 from polarproxy.settings import Settings
@@ -34,8 +34,16 @@ def doctor(
         rows = [(_mark(check), check.name, check.detail, None if check.ok else check.cost) for check in checks]
         print_table(f"engine at {settings.upstream}", ("", "ability", "found", "what it costs"), rows)
     if any(check.needed and not check.ok for check in checks):
-        console.print("calls of this engine are recorded, but cannot be trained", style="yellow")
+        errors.print(_verdict(checks), style="yellow", markup=False)
         raise typer.Exit(1)
+
+
+def _verdict(checks: list[Check]) -> str:
+    # The first check is whether the engine answers at all.
+    answers = checks[0]
+    if not answers.ok:
+        return f"{answers.detail}; nothing was tried"
+    return "calls of this engine are recorded, but cannot be trained"
 
 
 def _mark(check: Check) -> str:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
 from polarproxy.cli import calls, db, reward, sessions, trajectories
+from polarproxy.cli.admin_key import admin_key
 from polarproxy.cli.demo import demo
 from polarproxy.cli.doctor import doctor
 from polarproxy.cli.export import export
@@ -46,6 +47,7 @@ app.command()(serve)
 app.command()(demo)
 app.command()(export)
 app.command()(doctor)
+app.command()(admin_key)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(calls.app, name="calls")
 app.add_typer(trajectories.app, name="trajectories")

@@ -32,7 +32,7 @@ def signing_key(settings: Settings) -> bytes:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _read(path)
+        return read_key(path)
     except OSError as error:
         raise BadSettings(f"the signing key cannot be written to {path}: {error.strerror}") from error
     key = secrets.token_hex(_BYTES).encode()
@@ -41,7 +41,8 @@ def signing_key(settings: Settings) -> bytes:
     return key
 
 
-def _read(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """A signing key that was made earlier; raises `BadSettings` when there is none."""
     try:
         key = path.read_bytes().strip()
     except OSError as error:

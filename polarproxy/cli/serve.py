@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +13,10 @@ import typer
 import uvloop
 
 from polarproxy.cli.config import load
+from polarproxy.cli.lock import only_proxy
 from polarproxy.cli.output import console
 from polarproxy.cli.runner import running_proxy
+from polarproxy.cli.secrets import key_path
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
@@ -31,9 +34,13 @@ def serve(
     admin_key: Annotated[str | None, typer.Option(help="Key of the control routes.")] = None,
     key_file: Annotated[str | None, typer.Option(help="File with the key that signs session keys.")] = None,
     policy_version: Annotated[int | None, typer.Option(help="Version of the weights that sample now.")] = None,
+    connect_timeout: Annotated[
+        float | None, typer.Option(help="Seconds to wait for a connection to the engine.")
+    ] = None,
     read_timeout: Annotated[float | None, typer.Option(help="Seconds that the engine may be silent.")] = None,
     store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
     queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
+    max_body_mb: Annotated[int | None, typer.Option(help="Largest request body, in MiB.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings file; default: ./polarproxy.toml if there is one.")
     ] = None,
@@ -56,11 +63,15 @@ def serve(
         "admin_key": admin_key,
         "key_file": key_file,
         "policy_version": policy_version,
+        "connect_timeout": connect_timeout,
         "read_timeout": read_timeout,
         "store_timeout": store_timeout,
         "queue_size": queue_size,
+        "max_body_mb": max_body_mb,
     }
-    uvloop.run(_serve(load(flags, config)))
+    settings = load(flags, config)
+    with only_proxy(settings):
+        uvloop.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
@@ -69,24 +80,28 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with running_proxy(settings) as (base, parts):
-        await _greet(base, parts)
+        greeting = asyncio.create_task(_greet(base, parts))
         _tune_garbage_collector()
         await stop.wait()
+        greeting.cancel()
         console.print("stopping: open replies may finish, then everything queued is stored")
 
 
 async def _greet(base: str, parts: Parts) -> None:
     settings = parts.settings
     console.print(f"polarproxy listens on [bold]{base}[/bold] and records to {settings.db}")
-    if settings.auth_required:
-        console.print(f"control routes take the admin key {parts.signer.admin_key}")
+    if settings.admin_key is not None:
+        console.print("control routes take the admin key that was set")
+    elif settings.auth_required:
+        command = f"polarproxy admin-key --key-file {shlex.quote(str(key_path(settings).resolve()))}"
+        console.print(f"control routes take the admin key that this prints: {command}", markup=False)
     facts = await parts.engine_facts()
     if parts.engine_known:
         console.print(
             f"engine: {facts.name} at {parts.upstream.base}, model {facts.model}, logprobs {facts.logprobs_mode}"
         )
     else:
-        console.print(f"[yellow]the engine at {parts.upstream.base} does not answer yet[/yellow]")
+        console.print(parts.engine_trouble(), style="yellow", markup=False)
 
 
 def _tune_garbage_collector() -> None:

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Rollouts as recorded.")
 
 @app.command("list")
 def list_sessions(
-    limit: Annotated[int, typer.Option(help="At most this many, newest first; 0 shows all.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, help="At most this many, newest first; 0 shows all.")] = 50,
     group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
     db: Db = None,
     as_json: Json = False,
@@ -27,7 +27,7 @@ def list_sessions(
     if as_json:
         print_json([asdict(entry) for entry in found])
         return
-    columns = ("session", "created (UTC)", "status", "group", "harness", "calls", "sampled tokens", "reward")
+    columns = ("session", "created (UTC)", "status", "group", "harness", "calls", "sampled", "reward")
     rows = [
         (
             entry.session.session_id,
@@ -41,7 +41,7 @@ def list_sessions(
         )
         for entry in found
     ]
-    print_table(f"{len(found)} sessions", columns, rows)
+    print_table(f"{len(found)} sessions", columns, rows, spare=("harness", "created (UTC)", "status"))
 
 
 @app.command("show")
@@ -76,5 +76,5 @@ def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
         )
         for call in calls
     ]
-    print_table(f"{len(calls)} calls", columns, rows)
+    print_table(f"{len(calls)} calls", columns, rows, spare=("finish",))
     console.print(f"`polarproxy trajectories show {session_id}` shows what is trained, and why")

@@ -39,10 +39,11 @@ def show_trajectory(
         print_json(_as_json(trajectory))
         return
     columns = ("branch", "turns", "tokens", "trained", "parent branch", "shared prefix", "calls")
-    print_table(f"session {session_id}", columns, [_row(branch) for branch in trajectory.branches])
+    rows = [_row(branch) for branch in trajectory.branches]
+    print_table(f"session {session_id}", columns, rows, spare=("shared prefix", "parent branch"))
     if trajectory.left_out:
-        rows = [(entry.call_id, entry.choice, entry.reason, entry.tokens) for entry in trajectory.left_out]
-        print_table("left out", ("call", "choice", "reason", "sampled tokens"), rows)
+        left_out = [(entry.call_id, entry.choice, entry.reason, entry.tokens) for entry in trajectory.left_out]
+        print_table("left out", ("call", "choice", "reason", "sampled tokens"), left_out)
     coverage = "nothing was sampled" if trajectory.coverage is None else f"{trajectory.coverage:.1%}"
     console.print(
         f"coverage {coverage}: {trajectory.trained_tokens} of {trajectory.captured_tokens} sampled tokens trained"

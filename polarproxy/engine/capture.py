@@ -72,6 +72,7 @@ _usage = msgspec.json.Decoder(_Usage)
 _scalar = msgspec.json.Decoder(str | int | None)
 _byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
 _index = msgspec.json.Decoder(int)
+_FALSE_WORDS = frozenset((b"false", b"0", b"0.0", b"no", b"off", b"f", b"n"))
 _TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
 _MAX_ID = np.iinfo(np.int32).max
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
@@ -170,6 +171,11 @@ def is_null(raw: msgspec.Raw | None) -> bool:
 def is_true(raw: msgspec.Raw | None) -> bool:
     """Whether vLLM takes a member for true; anything else is its to refuse. (pydantic's lax reading of booleans.)"""
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
+
+
+def is_false(raw: msgspec.Raw | None) -> bool:
+    """Whether vLLM takes a member for false; neither this nor `is_true` is anything that it would refuse."""
+    return raw is not None and bytes(raw).strip(b'"').lower() in _FALSE_WORDS
 
 
 def choice_index(choice: Fields) -> int:

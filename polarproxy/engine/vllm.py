@@ -20,6 +20,7 @@ from polarproxy.engine.capture import (
     decode_scalar,
     decode_usage,
     finish_reason,
+    is_false,
     is_null,
     is_true,
     parse_ids,
@@ -82,7 +83,7 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     instead. `stream_options` is left alone: a usage chunk that nobody asked for takes `system_fingerprint` away from the
     last choice.
     """
-    hidden = "include_reasoning" in fields and not is_true(fields["include_reasoning"])
+    hidden = is_false(fields.get("include_reasoning"))
     top = bytes(fields.get("top_logprobs", _ZERO))
     wants_ids = is_true(fields.get("return_token_ids"))
     asked = Asked(
@@ -91,7 +92,7 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
         logprobs=is_true(fields.get("logprobs")) and top != b"null" and not hidden,
         reasoning=not hidden,
     )
-    sent = {name: value for name, value in fields.items() if name != "include_reasoning"}
+    sent = {name: value for name, value in fields.items() if not (hidden and name == "include_reasoning")}
     sent["return_token_ids"] = _TRUE
     if top in (b"0", b"null") or is_true(fields.get("logprobs")):
         sent["logprobs"] = _TRUE

@@ -110,17 +110,8 @@ class Collection:
         account.rows += 1
         account.tokens += len(sample.token_ids)
         account.trained_tokens += sample.trained_tokens
-        account.warnings.update(_warnings(sample))
+        account.warnings.update(sample.warnings)
 
 
 def _place(session: Session) -> tuple[str, str]:
     return (session.group_id or "", session.session_id)
-
-
-def _warnings(sample: Sample) -> Iterator[str]:
-    if sample.logprobs_mode != "processed":
-        yield f"logprobs_mode_{sample.logprobs_mode}"
-    if sample.top_p is not None and sample.top_p < 1:
-        yield "top_p_below_1"
-    if sample.top_k is not None and sample.top_k > 0:
-        yield "top_k_set"

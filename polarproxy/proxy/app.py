@@ -59,7 +59,7 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
             repository=repository,
             writer=writer,
             arrivals=arrivals,
-            recorder=Recorder(writer, arrivals, settings),
+            recorder=Recorder(writer, arrivals, settings, repository.latest_policy_version()),
             roots=Roots(),
         )
     finally:
@@ -84,7 +84,7 @@ async def _health(_http: web.Request) -> web.Response:
 
 async def _ready(parts: Parts, _http: web.Request) -> web.Response:
     """Ready when the engine answers and the store commits."""
-    problems = [] if await parts.engine_answers() else [f"the engine at {parts.upstream.base} does not answer"]
+    problems = [] if await parts.engine_answers() else [parts.engine_trouble()]
     if parts.writer.trouble is not None:
         problems.append(f"the store cannot commit: {parts.writer.trouble}")
     facts = await parts.engine_facts()

@@ -109,6 +109,8 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
         model=wanted.model,
         metadata=tuple(sorted(wanted.metadata.items())),
     )
+    if await _store(parts.repository.session_state, session_id) is not None:
+        raise StoreConflict(f"there is a session {session_id!r} already")
     await _store(parts.repository.add_session, session)
     parts.arrivals.made(session_id)
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
     from polarproxy.settings import EngineName
 
 
+PATIENCE_S = 5.0
+"""How long one question to the engine may take: requests wait for what is found."""
+
+
 async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None = None) -> bytes | None:
-    """The body of a 200 answer; None for any other answer, or none."""
+    """The body of a 200 answer; None for any other answer, or none in time."""
     try:
-        status, answer = await upstream.ask(method, path, body)
-    except (EngineTimeout, EngineUnreachable):
+        async with asyncio.timeout(PATIENCE_S):
+            status, answer = await upstream.ask(method, path, body)
+    except (EngineTimeout, EngineUnreachable, TimeoutError):
         return None
     return answer if status == 200 else None
 

@@ -25,7 +25,7 @@ from polarproxy.proxy.relay import StreamRelay, drain
 from polarproxy.proxy.replies import refuse_for, status_of
 from polarproxy.proxy.upstream import engine_errors
 from polarproxy.wire.chat import encode_error, read_request
-from polarproxy.wire.conversation import reply_message
+from polarproxy.wire.conversation import reply_messages
 from polarproxy.wire.fold import fold_message
 from polarproxy.wire.sse import encode_event
 from polarproxy.wire.unfold import unfold
@@ -70,7 +70,7 @@ class ChatCall:
     async def _ask(self) -> web.StreamResponse:
         exchange = self.exchange
         sent = headers.to_engine(self.http.headers.items(), self.parts.settings.upstream_key)
-        sent["Content-Type"] = "application/json"
+        sent.setdefault("Content-Type", "application/json")
         query = headers.query_to_engine(self.http.rel_url.raw_query_string, self.parts.settings.upstream_key)
         upstream = await self.parts.upstream.send("POST", CHAT_ROUTE + query, sent, exchange.plan.body)
         # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
@@ -103,7 +103,8 @@ class ChatCall:
         await self._follow_up()
         await self.parts.recorder.record(exchange, CallStatus.COMPLETED)
         if self.place is not None:
-            self.parts.roots.answered(self.place, reply_message(view))
+            for message in reply_messages(view):
+                self.parts.roots.answered(self.place, message)
         if exchange.request.stream:
             if unreadable is not None:
                 return refuse_for(unreadable)
@@ -158,6 +159,7 @@ class ChatCall:
         if isinstance(error, _STORE_ERRORS):
             self.parts.stats.store_failures += 1
         else:
+            self.parts.forget_engine()
             self._record_lost(_failed(error), str(error))
         await client.write(encode_event(encode_error(status_of(error), str(error))))
         if self.http.transport is not None:
@@ -165,9 +167,11 @@ class ChatCall:
         return client
 
     async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> web.Response:
+        self.parts.forget_engine()
         try:
             await self.parts.recorder.record(self.exchange, _failed(error), str(error))
         except _STORE_ERRORS as refused:
+            self.parts.stats.store_failures += 1
             return refuse_for(refused)
         return refuse_for(error)
 

@@ -26,7 +26,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _NOT_TO_ENGINE = _HOP_BY_HOP | {"host", "content-length", "content-encoding", "accept-encoding", "expect"}
-_NOT_TO_CLIENT = _HOP_BY_HOP | {"content-length", "content-encoding"}
+_NOT_TO_CLIENT = _HOP_BY_HOP | {"content-length"}
 _RECORDED = frozenset(
     {"user-agent", "content-type", "originator", "session-id", "session_id", "thread-id", "thread_id", "accept"}
 )

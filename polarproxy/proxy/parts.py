@@ -49,7 +49,7 @@ class Parts:
     _asking: asyncio.Task[EngineFacts | None] | None = None
 
     async def engine_facts(self) -> EngineFacts:
-        """What is known of the engine. While it does not answer it is taken for what the settings say, or for `plain`."""
+        """What is known of the engine. While nothing is, it is asked as vLLM is, which no server of this API minds."""
         if self._facts is None:
             # However many requests wait, the engine is asked once.
             if self._asking is None:
@@ -58,12 +58,16 @@ class Parts:
             await asyncio.shield(self._asking)
         if self._facts is not None:
             return self._facts
-        return EngineFacts("plain" if self.settings.engine == "auto" else self.settings.engine)
+        return EngineFacts("vllm" if self.settings.engine == "auto" else self.settings.engine)
 
     def _asked(self, task: asyncio.Task[EngineFacts | None]) -> None:
         self._asking = None
         if not task.cancelled() and task.exception() is None:
             self._facts = task.result()
+
+    def forget_engine(self) -> None:
+        """The engine failed; what comes back may be another one, and is looked at anew."""
+        self._facts = None
 
     async def engine_answers(self) -> bool:
         """Asks the engine now. One that serves another model than before is looked at anew."""
@@ -73,6 +77,12 @@ class Parts:
         if seen is not None:
             await self.engine_facts()
         return seen is not None
+
+    def engine_trouble(self) -> str:
+        """Why nothing is known of the engine, and what to do."""
+        if self.upstream.refused:
+            return f"the engine at {self.upstream.base} wants an API key; set upstream_key (--upstream-key)"
+        return f"the engine at {self.upstream.base} does not answer"
 
     @property
     def engine_known(self) -> bool:

@@ -142,6 +142,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         request_body=exchange.body,
         tools_digest=request.tools_digest,
         template_digest=exchange.facts.template_digest,
+        caveat=request.caveat,
         engine_request_id=capture.request_id,
         policy_version_min=min(exchange.policy_version, policy_version),
         policy_version_max=max(exchange.policy_version, policy_version),
@@ -152,14 +153,14 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
 class Recorder:
     """Stores exchanges, and remembers which spellings of tokens are stored already."""
 
-    def __init__(self, writer: Writer, arrivals: Arrivals, settings: Settings) -> None:
+    def __init__(self, writer: Writer, arrivals: Arrivals, settings: Settings, latest_policy: int = 0) -> None:
         self._writer = writer
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
         self._spelled: dict[str, Spellings] = {}
         self.prompts = RecentPrompts()
-        self.policy_version = settings.policy_version
-        """Version of the weights that sample now."""
+        self.policy_version = max(settings.policy_version, latest_policy)
+        """Version of the weights that sample now; a restart does not take it back."""
 
     @property
     def full(self) -> bool:
@@ -188,9 +189,9 @@ class Recorder:
             return
 
     def _item(self, exchange: Exchange, status: CallStatus, error: str | None) -> NewCall:
+        call = build_call(exchange, status, error, self.policy_version)
         exchange.recorded = True
         self._arrivals.leave(exchange.session.session_id)
-        call = build_call(exchange, status, error, self.policy_version)
         if exchange.capture.prompt_parsed is not None:
             self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
         spelled = self._spelled.setdefault(call.served_model or "", Spellings())

@@ -1,6 +1,7 @@
 """Sessions of clients that name none: each root conversation is a session of its own.
 
-A request that repeats the messages of an earlier one and the reply to it continues that conversation. This memory is
+A request that repeats the messages of an earlier one and the reply to it continues that conversation. Where that could be
+several conversations a new session is made: one that is split can be seen, one that is mixed cannot. This memory is
 bounded and lives as long as the process: after a restart a conversation that goes on becomes a new session, and its
 calls are kept all the same.
 """
@@ -54,12 +55,16 @@ class Roots:
             answered = self._answered.get(digests[count - 1])
             if answered:
                 said = reply_digest(messages[count])
-                same = [entry for entry in answered if entry.reply == said]
-                return Place((same or answered)[-1].session_id, digests[-1])
+                same = {entry.session_id for entry in answered if entry.reply == said}
+                same = same or {entry.session_id for entry in answered}
+                if len(same) == 1:
+                    return Place(same.pop(), digests[-1])
+                # Several conversations have come to this point and the reply does not tell which one goes on.
+                break
         return Place(new_id("r"), digests[-1] if digests else None)
 
     def answered(self, place: Place, message: bytes | None) -> None:
-        """Remembers that the request at `place` was answered with this assistant message."""
+        """Remembers that the request at `place` was answered with this assistant message; once for each choice of n."""
         if place.digest is None:
             return
         entries = self._answered.setdefault(place.digest, [])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from polarproxy.errors import EngineTimeout, EngineUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from types import SimpleNamespace
 
     from polarproxy.settings import Settings
 
@@ -46,6 +47,23 @@ async def engine_errors() -> AsyncIterator[None]:
         raise engine_error(fault) from fault
 
 
+@dataclass(slots=True)
+class _Connection:
+    """What is known of the connection of one request."""
+
+    kept: bool = False
+    """Whether it had served an earlier request."""
+
+
+def _note_kept_connections() -> aiohttp.TraceConfig:
+    async def reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: object) -> None:
+        context.trace_request_ctx.kept = True
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(reused)
+    return config
+
+
 class Upstream:
     """One engine; keeps connections open, and closes the one of a request that is given up, which frees the engine."""
 
@@ -60,8 +78,11 @@ class Upstream:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
             skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+            trace_configs=[_note_kept_connections()],
         )
         self._key = settings.upstream_key
+        self.refused = False
+        """Whether the engine's latest answer to us was that it wants an API key."""
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -72,26 +93,26 @@ class Upstream:
     ) -> aiohttp.ClientResponse:
         """The head of the engine's answer. The caller closes it.
 
-        A connection that the engine had closed or reset meanwhile is tried once more on a fresh one; the engine has read
-        nothing.
-        Raises `EngineTimeout`, `EngineUnreachable`.
+        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails on a
+        fresh connection is not tried again: the engine may have read it. Raises `EngineTimeout`, `EngineUnreachable`.
         """
-        url = self.base + path
+        url, connection = self.base + path, _Connection()
         async with engine_errors():
             try:
-                return await self._request(method, url, headers, body)
-            except aiohttp.ClientConnectorError:
-                raise
+                return await self._request(method, url, headers, body, connection)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                await asyncio.sleep(0)
-                return await self._request(method, url, headers, body)
+                if not connection.kept:
+                    raise
+                return await self._request(method, url, headers, body, _Connection())
 
     async def _request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, connection: _Connection
     ) -> aiohttp.ClientResponse:
         # A large body goes out in pieces, so that it does not hold up the other streams.
         data = body if body is None or len(body) < _LARGE_BODY else BytesIO(body)
-        return await self._session.request(method, url, headers=headers, data=data, allow_redirects=False)
+        return await self._session.request(
+            method, url, headers=headers, data=data, allow_redirects=False, trace_request_ctx=connection
+        )
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a request of our own; raises `EngineTimeout`, `EngineUnreachable`."""
@@ -101,6 +122,7 @@ class Upstream:
         response = await self.send(method, path, headers, body)
         async with engine_errors():
             try:
+                self.refused = response.status in (401, 403)
                 return response.status, await response.read()
             finally:
                 response.release()

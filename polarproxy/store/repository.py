@@ -144,6 +144,12 @@ class Repository:
             ).scalar_one()
         return SessionState(SessionStatus(status), 0 if last is None else last + 1)
 
+    def latest_policy_version(self) -> int:
+        """The policy version at the end of the latest call; 0 when there is none."""
+        query = select(calls.c.policy_version_max).order_by(calls.c.call_id.desc()).limit(1)
+        with self._engine.begin() as connection:
+            return connection.execute(query).scalar_one_or_none() or 0
+
     def calls(self, session_id: str) -> list[CapturedCall]:
         """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""
         with self._engine.begin() as connection:
@@ -223,8 +229,8 @@ def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]
         where = f"call {row['call_id']} of session {session_id}"
         try:
             prompt = prompts.prompt(row)
-            for completion in _completion_rows(connection, row["call_id"]):
-                rows.read_completion(completion, prompt)
+            sampled = [rows.read_completion(found, prompt) for found in _completion_rows(connection, row["call_id"])]
+            rows.read_call(row, prompt, sampled, b"")
         except StoreDamaged as error:
             yield Damage(where, str(error))
         try:

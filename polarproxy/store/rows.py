@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polarproxy.errors import StoreDamaged
+from polarproxy.errors import InvalidValue, StoreDamaged
 from polarproxy.model import (
     Call,
     CallStatus,
+    Caveat,
     Completion,
     Dialect,
     FinishReason,
@@ -113,6 +114,8 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "body_digest": body_digest,
         "tools_digest": call.tools_digest,
         "template_digest": call.template_digest,
+        "caveat": call.caveat and call.caveat.value,
+        "choices": len(call.completions),
         "engine_request_id": call.engine_request_id,
         "policy_version_min": call.policy_version_min,
         "policy_version_max": call.policy_version_max,
@@ -159,13 +162,33 @@ def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
         index=row["choice_index"],
         token_ids=ids,
         logprobs=None if row["logprobs"] is None else Logprobs(row["logprobs"]),
-        finish_reason=None if row["finish_reason"] is None else FinishReason(row["finish_reason"]),
+        finish_reason=_finish_reason(row["finish_reason"], where),
         stop_reason=row["stop_reason"],
     )
 
 
+def _finish_reason(text: str | None, where: str) -> FinishReason | None:
+    try:
+        return None if text is None else FinishReason(text)
+    except ValueError as error:
+        raise StoreDamaged(f"{where} ended for a reason that nobody wrote: {text!r}") from error
+
+
 def read_call(row: RowMapping, prompt: TokenIds | None, completions: Iterable[Completion], body: bytes) -> Call:
-    """The call of a row of `calls`, with what other rows hold of it."""
+    """The call of a row of `calls`, with what other rows hold of it.
+
+    Raises `StoreDamaged` when a value is none that could have been written, or a completion is missing.
+    """
+    choices = tuple(completions)
+    if len(choices) != row["choices"]:
+        raise StoreDamaged(f"call {row['call_id']} has {len(choices)} completions, {row['choices']} were written")
+    try:
+        return _call(row, prompt, choices, body)
+    except (ValueError, msgspec.DecodeError, InvalidValue) as error:
+        raise StoreDamaged(f"call {row['call_id']} holds a value that nobody wrote: {error}") from error
+
+
+def _call(row: RowMapping, prompt: TokenIds | None, completions: tuple[Completion, ...], body: bytes) -> Call:
     return Call(
         call_id=row["call_id"],
         session_id=row["session_id"],
@@ -181,7 +204,7 @@ def read_call(row: RowMapping, prompt: TokenIds | None, completions: Iterable[Co
         requested_model=row["requested_model"],
         served_model=row["served_model"],
         prompt_token_ids=prompt,
-        completions=tuple(completions),
+        completions=completions,
         token_source=TokenSource(row["token_source"]),
         usage=_read_usage(row),
         sampling=_read_sampling(row),
@@ -189,6 +212,7 @@ def read_call(row: RowMapping, prompt: TokenIds | None, completions: Iterable[Co
         request_body=body,
         tools_digest=row["tools_digest"],
         template_digest=row["template_digest"],
+        caveat=None if row["caveat"] is None else Caveat(row["caveat"]),
         engine_request_id=row["engine_request_id"],
         policy_version_min=row["policy_version_min"],
         policy_version_max=row["policy_version_max"],

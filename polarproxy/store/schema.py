@@ -112,6 +112,8 @@ calls = Table(
     Column("body_digest", ForeignKey("bodies.digest")),
     Column("tools_digest", String(32)),
     Column("template_digest", String(32)),
+    Column("caveat", String(16)),
+    Column("choices", Integer, nullable=False),
     Column("engine_request_id", Text),
     Column("policy_version_min", Integer, nullable=False),
     Column("policy_version_max", Integer, nullable=False),

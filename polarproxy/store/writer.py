@@ -105,6 +105,7 @@ class Writer:
             try:
                 self._queue.put_nowait((item, done))
             except queue.Full as error:
+                self.failed += 1
                 raise StoreUnavailable(f"{self._queue.maxsize} calls are waiting to be stored") from error
         return done
 

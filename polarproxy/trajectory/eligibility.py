@@ -43,6 +43,10 @@ class Reason(StrEnum):
     """One of several choices, and no later prompt contains it."""
     DISCARDED_AT_LENGTH = "discarded_at_length"
     """Cut by the length limit; the harness asked again without it."""
+    NOT_SAMPLED = "not_sampled"
+    """Beam search chose the tokens."""
+    MEDIA = "media"
+    """The prompt held images or sound that its ids do not show."""
     SIDE_CALL = "side_call"
     """Not part of the work: a title, a summary, a probe."""
 
@@ -81,12 +85,19 @@ def _unused(node: Node) -> Reason | None:
 
 
 def _discarded(forest: Forest, place: int) -> bool:
-    """A later prompt that only begins with this one is no sign: behind it stands this reply, told again in other tokens."""
+    """Whether the same prompt was asked again later and the harness went on from that answer instead.
+
+    Siblings of which none is continued all stand. A later prompt that only begins with this one is no sign: behind it
+    stands this reply, told again in other tokens.
+    """
     node = forest.nodes[place]
     if node.completion.finish_reason is not FinishReason.LENGTH:
         return False
     own = node.captured.call.ordinal
-    return any(later.captured.call.ordinal > own and later.prompt == node.prompt for later in forest.nodes[place + 1 :])
+    return any(
+        forest.nodes[other].captured.call.ordinal > own and forest.children[other]
+        for other in forest.same_prompt[node.prompt.raw]
+    )
 
 
 def _without_tokens(completion: Completion) -> Reason:
@@ -103,6 +114,8 @@ def why_not(forest: Forest, place: int) -> Reason | None:
     wrong = untrainable_tokens(node.completion)
     if wrong is not None:
         return wrong
+    if node.captured.call.caveat is not None:
+        return Reason(node.captured.call.caveat.value)
     if node.captured.kind not in TRAINED_KINDS:
         return Reason.SIDE_CALL
     if forest.children[place]:

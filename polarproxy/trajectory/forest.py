@@ -14,7 +14,7 @@ from polarproxy.errors import InvalidValue
 from polarproxy.trajectory.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polarproxy.model import CapturedCall, Completion, TokenIds
 
@@ -52,6 +52,8 @@ class Forest:
     nodes: tuple[Node, ...]
     children: tuple[tuple[int, ...], ...]
     """For each node, the places of its children, in order."""
+    same_prompt: Mapping[bytes, Sequence[int]]
+    """For the bytes of each prompt, the places of the nodes that have it, in order."""
     without_prompt: tuple[CapturedCall, ...]
     """Calls that are no nodes, because their prompt ids are not known or nothing was sampled."""
 
@@ -87,10 +89,12 @@ def build_forest(calls: Iterable[CapturedCall]) -> Forest:
             if len(nodes[place].completion.token_ids):
                 tree.insert(nodes[place].context, place)
     children: list[list[int]] = [[] for _ in nodes]
+    same_prompt: dict[bytes, list[int]] = {}
     for place, node in enumerate(nodes):
+        same_prompt.setdefault(node.prompt.raw, []).append(place)
         if node.parent is not None:
             children[node.parent].append(place)
-    return Forest(tuple(nodes), tuple(map(tuple, children)), tuple(outside))
+    return Forest(tuple(nodes), tuple(map(tuple, children)), same_prompt, tuple(outside))
 
 
 def _choose(nodes: list[Node], candidates: list[int]) -> int | None:

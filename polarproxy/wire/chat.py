@@ -7,13 +7,16 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import xxhash
 
 from polarproxy.errors import BadRequest
-from polarproxy.model import Sampling
+from polarproxy.model import Caveat, Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Fields: TypeAlias = dict[str, msgspec.Raw]
 """The members of a JSON object, each value as the bytes that came in."""
@@ -24,8 +27,8 @@ _fields = msgspec.json.Decoder(Fields)
 _text = msgspec.json.Decoder(str)
 _TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
 """What vLLM, by pydantic's lax reading, takes for true."""
-_number = msgspec.json.Decoder(float)
-_integer = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)])
+_number = msgspec.json.Decoder(float, strict=False)
+_integer = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)], strict=False)
 """Beyond 32 bits a limit or a count means nothing, and no column holds it."""
 _any_integer = msgspec.json.Decoder(int)
 _MAX_SEED = 2**64
@@ -58,6 +61,7 @@ class ChatRequest:
     sampling: Sampling
     tools_digest: str | None
     """None: no `tools`."""
+    caveat: Caveat | None = None
 
     def messages(self) -> list[msgspec.Raw]:
         """Each message as the bytes that came in; empty when `messages` is not a list."""
@@ -77,12 +81,37 @@ def read_request(body: bytes) -> ChatRequest:
         stream=_is_true(fields.get("stream")),
         stream_usage=_wants_usage(fields),
         sampling=_read_sampling(fields),
+        caveat=_read_caveat(fields),
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
 
 
 def _is_true(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
+
+
+_MEDIA = ("image_url", "input_audio", "audio_url", "video_url", "file")
+
+
+def _read_caveat(fields: Fields) -> Caveat | None:
+    if _is_true(fields.get("use_beam_search")):
+        return Caveat.NOT_SAMPLED
+    messages = bytes(fields.get("messages", b""))
+    # The words are looked for as bytes first: most requests hold none, and then nothing more is parsed.
+    if not any(f'"{kind}"'.encode() in messages for kind in _MEDIA):
+        return None
+    return Caveat.MEDIA if any(part.get("type") in _MEDIA for part in _parts(messages)) else None
+
+
+def _parts(messages: bytes) -> Iterator[dict[str, Any]]:
+    """The content parts of all messages, as far as they can be read."""
+    try:
+        value = msgspec.json.decode(messages)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    for message in value if isinstance(value, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        yield from (part for part in content or () if isinstance(part, dict)) if isinstance(content, list) else ()
 
 
 def _wants_usage(fields: Fields) -> bool:

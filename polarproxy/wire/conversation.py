@@ -77,10 +77,10 @@ class _Reply(msgspec.Struct):
     choices: list[_Choice]
 
 
-def reply_message(body: bytes) -> bytes | None:
-    """The assistant message of a whole reply's first choice; None when there is none."""
+def reply_messages(body: bytes) -> list[bytes]:
+    """The assistant message of each choice of a whole reply; empty when it cannot be read."""
     try:
         reply = msgspec.json.decode(body, type=_Reply)
-    except msgspec.DecodeError:
-        return None
-    return bytes(reply.choices[0].message) if reply.choices else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    return [bytes(choice.message) for choice in reply.choices]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from numpy.typing import NDArray
 
-from polarproxy.batch.sample import FORMAT_VERSION, Sample, Weighting, build_samples, total_tokens, weights
+from polarproxy.batch.sample import FORMAT_VERSION, Sample, Weighting, build_samples, weights
 from polarproxy.errors import InvalidValue
 from polarproxy.model import CapturedCall, LogprobsMode, Reward, RewardComponent, Sampling, Session
 from polarproxy.trajectory.branches import build_trajectory
@@ -78,13 +78,13 @@ def test_logprobs_of_another_count_are_not_shown_at_all() -> None:
     assert made.turn_index.tolist() == [-1, 0, 0, -1, 1]
 
 
-def test_sampling_is_that_of_the_first_trained_turn_and_modes_may_be_mixed() -> None:
+def test_sampling_that_turns_do_not_share_is_none_and_modes_may_be_mixed() -> None:
     raw = Sampling(temperature=0.5, logprobs_mode=LogprobsMode.RAW)
     untrained = turn(0, [1], Said([2], None))
     trained = CapturedCall(call(1, [1, 2, 3], Said([4]), sampling=raw), delivered=True)
     last = CapturedCall(call(2, [1, 2, 3, 4, 5], Said([6]), sampling=SAMPLING), delivered=True)
     (made,) = build_samples(build_trajectory("s", [untrained, trained, last]), SESSION, None)
-    assert (made.temperature, made.top_p, made.logprobs_mode) == (0.5, None, "mixed")
+    assert (made.temperature, made.top_p, made.logprobs_mode) == (None, None, "mixed")
 
 
 def three_rows() -> list[CapturedCall]:
@@ -135,6 +135,14 @@ def test_lengths_that_differ_are_refused_by_name_and_number(
         change(made, np.zeros(size, np.float32))
 
 
-def test_total_tokens() -> None:
-    assert total_tokens([]) == 0
-    assert total_tokens([row([1, 2]), row([3])]) == 3
+def test_sampling_that_differs_between_turns_is_not_given_for_all() -> None:
+    first = replace(SAMPLING, temperature=1.0, top_p=1.0, top_k=0)
+    second = replace(first, temperature=0.0, top_p=0.3)
+    calls = [turn(0, [1], Said([2])), turn(1, [1, 2, 3], Said([4]))]
+    calls = [
+        replace(captured, call=replace(captured.call, sampling=sampling))
+        for captured, sampling in zip(calls, (first, second), strict=True)
+    ]
+    (sample,) = build_samples(build_trajectory("s", calls), Session("s", WHEN), None)
+    assert (sample.temperature, sample.top_p, sample.top_k) == (None, None, 0)
+    assert {"mixed_sampling", "temperature_0", "top_p_below_1"} <= set(sample.warnings)

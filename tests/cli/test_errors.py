@@ -25,7 +25,10 @@ WRONG_USE = [
     ("reward", "set", "good", "1", "--component", "a"),
     ("reward", "set", "good", "1", "--component", "a=nan"),
     ("reward", "set", "good", "much"),
+    ("reward", "set", "good", "1", "--component", "a=1", "--component", "a=2"),
     ("sessions", "list", "--limit", "many"),
+    ("sessions", "list", "--limit", "-3"),
+    ("calls", "list", "--session", "nosuch"),
     ("sessions", "nothing"),
     ("calls", "show"),
     ("sessions", "list", "--jsno"),
@@ -38,6 +41,25 @@ def test_wrong_use_is_2(polarproxy: Command, db: str, arguments: tuple[str, ...]
     assert done.code == 2
     assert done.out == ""
     assert done.err
+
+
+def test_two_components_of_one_name_are_told_in_a_sentence(polarproxy: Command, db: str) -> None:
+    done = polarproxy("reward", "set", "good", "1", "--component", "a=1", "--component", "a=2", "--db", db)
+    assert done.err.startswith("error: a reward has two components of one name")
+
+
+def test_a_model_that_is_not_there_is_2_and_leaves_no_folder(polarproxy: Command) -> None:
+    done = polarproxy("demo", "--model", "nothere.gguf")
+    assert (done.code, done.out) == (2, "")
+    assert "nothere.gguf" in done.err
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["doctor", "serve"])
+def test_an_engine_nobody_knows_is_2_and_the_choices_are_named(polarproxy: Command, command: str) -> None:
+    done = polarproxy(command, "--engine", "vlm")
+    assert done.code == 2
+    assert done.err == "error: engine must be one of auto, vllm, llamacpp, plain, not 'vlm'\n"
 
 
 READERS = [
@@ -207,5 +229,9 @@ async def test_the_doctor_finds_a_sound_engine_sound() -> None:
 async def test_the_doctor_says_that_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    code, out, err = await doctor("--upstream", f"http://127.0.0.1:{port}")
-    assert (code, "does not answer" in out, "cannot be trained" in out + err) == (1, True, True)
+    url = f"http://127.0.0.1:{port}"
+    code, out, err = await doctor("--upstream", url)
+    assert (code, "cannot be trained" in out + err) == (1, False)
+    assert f"{url} does not answer" in err
+    code, out, err = await doctor("--upstream", url, "--json")
+    assert (code, [check["ok"] for check in json.loads(out)]) == (1, [False])

@@ -1,5 +1,6 @@
 """Settings come from flags, the environment and a file, in this order; a key nobody knows is an error that helps."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,20 @@ def test_the_command_line_says_so_in_a_sentence(polarproxy: Command, arguments: 
 def test_every_command_reads_the_database_from_the_settings(polarproxy: Command, db: str) -> None:
     toml(f'db = "{db}"')
     assert len(polarproxy("sessions", "list", "--json").json) == 2
+
+
+def test_every_setting_has_a_flag(polarproxy: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = asdict(Settings(upstream_key="u", admin_key="a", key_file="k"))
+    given: dict[str, object] = {}
+
+    def note(flags: dict[str, object], _file: Path | None) -> Settings:
+        given.update(flags)
+        raise BadSettings("enough")
+
+    monkeypatch.setattr("polarproxy.cli.serve.load", note)
+    flags = [text for name, value in values.items() for text in ("--" + name.replace("_", "-"), value)]
+    assert polarproxy("serve", *flags).err == "error: enough\n"
+    assert given == values
 
 
 # The key that signs

@@ -43,8 +43,14 @@ def test_top_logprobs_without_logprobs_are_vllms_to_refuse(top: int) -> None:
     assert fields == {"top_logprobs": top, "return_token_ids": True}
 
 
-@pytest.mark.parametrize("value", [False, None])
-def test_hidden_reasoning_is_never_sent_on(value: bool | None) -> None:
+def test_a_null_for_reasoning_is_vllms_to_refuse() -> None:
+    fields, asked = sent({"include_reasoning": None, **IDS})
+    assert fields["include_reasoning"] is None
+    assert asked.reasoning
+
+
+@pytest.mark.parametrize("value", [False, 0, "false"])
+def test_hidden_reasoning_is_never_sent_on(value: bool | int | str) -> None:
     fields, asked = sent({"include_reasoning": value, **IDS})
     assert "include_reasoning" not in fields
     assert asked == Asked(prompt_ids=True, reasoning=False)

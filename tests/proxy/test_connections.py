@@ -77,3 +77,21 @@ async def test_a_connection_serves_one_request_after_the_other(start: Starter) -
         await rig.ask({**BODY, "stream": bool(number % 2)})
     assert rig.engine._runner.server is not None
     assert len(rig.engine._runner.server.connections) <= before + 1
+
+
+async def test_what_fails_on_a_fresh_connection_is_not_sent_again(start: Starter) -> None:
+    """The engine may have read it: a request that it died of would kill the next one too."""
+    seen = list[bytes]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"POST /v1/chat"):
+            seen.append(head)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        rig = await start(upstream=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", engine="plain")
+        assert (await rig.ask()).status == 502
+        assert len(seen) == 1
+        assert (await rig.call()).call.status is CallStatus.ENGINE_ERROR

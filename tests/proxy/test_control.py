@@ -153,11 +153,11 @@ async def test_what_is_no_finite_number_is_no_reward(start: Starter, name: str) 
     assert rig.parts.repository.session("mine").reward is None
 
 
-async def test_two_components_of_one_name_are_a_conflict(start: Starter) -> None:
+async def test_two_components_of_one_name_are_refused(start: Starter) -> None:
     rig = await start()
     await make(rig, session_id="mine")
     body = {"aggregate_score": 1, "metrics_list": [{"name": "a", "value": 1}, {"name": "a", "value": 2}]}
-    assert (await rig.control("POST", "/api/sessions/mine/rewards", body)).status == 409
+    assert (await rig.control("POST", "/api/sessions/mine/rewards", body)).status == 400
     assert rig.parts.repository.session("mine").reward is None
 
 
@@ -257,3 +257,11 @@ async def test_a_store_that_does_not_answer_is_unavailable(start: Starter) -> No
         connection.exec_driver_sql("ALTER TABLE sessions RENAME TO elsewhere")
     answer = await make(rig)
     assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+
+
+async def test_a_restart_does_not_take_the_policy_version_back(start: Starter) -> None:
+    rig = await start()
+    await rig.control("POST", "/api/policy", {"version": 7})
+    await rig.ask()
+    again = await start()
+    assert again.parts.recorder.policy_version == 7

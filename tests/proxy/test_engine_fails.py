@@ -114,7 +114,7 @@ async def test_an_engine_that_is_not_there(start: Starter, body: dict[str, Any])
     answer = await rig.ask(body)
     assert (answer.status, answer.error["type"]) == (502, "UpstreamError")
     call = (await rig.call()).call
-    assert (call.status, call.http_status, call.engine) == (CallStatus.ENGINE_ERROR, None, "plain")
+    assert (call.status, call.http_status, call.engine) == (CallStatus.ENGINE_ERROR, None, "vllm")
     assert call.request_body == json.dumps(body).encode()
 
 

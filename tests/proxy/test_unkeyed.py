@@ -146,3 +146,20 @@ def test_messages_that_are_none_start_a_session_too(messages: list[bytes]) -> No
     first, second = roots.place(messages), roots.place(messages)
     assert first.session_id != second.session_id
     roots.answered(first, None)
+
+
+async def test_siblings_that_cannot_be_told_apart_are_split_rather_than_mixed(start: Starter) -> None:
+    """A harness that trims what was said: its next turn could belong to any of the conversations that began alike."""
+    rig = await start(distinct())
+    for _ in range(4):
+        await ask(rig, user("the same task"))
+    for number in range(4):
+        await ask(rig, user("the same task"), {"role": "assistant", "content": "repl"}, user(f"more {number}"))
+    assert turns_by_session(rig) == [1] * 8
+
+
+async def test_the_one_conversation_that_it_can_be_goes_on_though_trimmed(start: Starter) -> None:
+    rig = await start(distinct())
+    await ask(rig, user("a task"))
+    await ask(rig, user("a task"), {"role": "assistant", "content": "repl"}, user("more"))
+    assert turns_by_session(rig) == [2]

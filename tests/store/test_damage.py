@@ -149,3 +149,20 @@ def test_another_logprob_is_found_by_verify(repository: Repository, file: Path) 
 
 def test_a_sound_store_has_no_damage(repository: Repository) -> None:
     assert list(repository.verify()) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM completions WHERE call_id = 'c2'",
+        "UPDATE calls SET status = 'bogus' WHERE call_id = 'c2'",
+        "UPDATE calls SET headers = '{' WHERE call_id = 'c2'",
+        "UPDATE completions SET finish_reason = 'zzz' WHERE call_id = 'c2'",
+    ],
+)
+def test_what_nobody_wrote_is_found_by_verify(repository: Repository, file: Path, statement: str) -> None:
+    change(file, statement)
+    (damage,) = repository.verify()
+    assert damage.where == "call c2 of session s1"
+    with pytest.raises(StoreDamaged):
+        repository.calls("s1")

@@ -71,14 +71,6 @@ def test_the_latest_reward_counts_with_its_own_components(repository: Repository
     assert [entry.session.reward for entry in repository.sessions()] == [latest]
 
 
-def test_a_reward_is_stored_whole_or_not_at_all(repository: Repository) -> None:
-    repository.add_session(a_session())
-    repository.add_reward("s1", Reward(1.0))
-    with pytest.raises(IntegrityError):
-        repository.add_reward("s1", Reward(0.0, (RewardComponent("same", 1.0), RewardComponent("same", 2.0))))
-    assert repository.session("s1").reward == Reward(1.0)
-
-
 def test_a_reward_of_nothing_is_not_none(repository: Repository) -> None:
     repository.add_session(a_session())
     repository.add_reward("s1", Reward(0.0))

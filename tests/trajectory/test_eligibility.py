@@ -1,8 +1,10 @@
 """What is trained, and for everything that is not, why."""
 
+from dataclasses import replace
+
 import pytest
 
-from polarproxy.model import CallKind, CallStatus, CapturedCall, FinishReason
+from polarproxy.model import CallKind, CallStatus, CapturedCall, Caveat, FinishReason
 from polarproxy.trajectory.branches import LeftOut, build_trajectory
 from polarproxy.trajectory.eligibility import Reason
 from tests.trajectory.build import Said, turn
@@ -68,7 +70,7 @@ def test_alone_it_is_left_out_with_its_reason(call: CapturedCall, reason: Reason
 
 
 def test_every_reason_has_an_example() -> None:
-    elsewhere = {Reason.EXTRA_CHOICE, Reason.DISCARDED_AT_LENGTH}
+    elsewhere = {Reason.EXTRA_CHOICE, Reason.DISCARDED_AT_LENGTH, Reason.NOT_SAMPLED, Reason.MEDIA}
     assert {case.values[1] for case in CASES} | elsewhere == set(Reason)
 
 
@@ -122,8 +124,21 @@ def test_of_several_choices_the_first_and_the_extended_one_are_trained() -> None
 
 def test_a_reply_cut_by_length_and_asked_again_is_discarded() -> None:
     first, again = turn(0, [1], Said([2], finish=LENGTH)), turn(1, [1], Said([3]))
-    assert left_out(first, again) == [("s-c0", Reason.DISCARDED_AT_LENGTH)]
-    assert trained(first, again) == ["s-c1"]
+    onward = turn(2, [1, 3, 4], Said([5]))
+    assert left_out(first, again, onward) == [("s-c0", Reason.DISCARDED_AT_LENGTH)]
+    assert trained(first, again, onward) == ["s-c1", "s-c2"]
+
+
+def test_siblings_cut_by_length_of_which_none_goes_on_all_stand() -> None:
+    siblings = [turn(place, [1], Said([2 + place], finish=LENGTH)) for place in range(3)]
+    assert trained(*siblings) == ["s-c0", "s-c1", "s-c2"]
+
+
+@pytest.mark.parametrize("caveat", list(Caveat))
+def test_tokens_that_were_not_sampled_from_what_the_ids_say_are_not_trained(caveat: Caveat) -> None:
+    plain = turn(0, [1], Said([2]))
+    doubtful = replace(plain, call=replace(plain.call, caveat=caveat))
+    assert left_out(doubtful) == [("s-c0", Reason(caveat.value))]
 
 
 def test_a_reply_cut_by_length_at_the_end_is_trained() -> None:

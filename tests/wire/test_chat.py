@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polarproxy.errors import BadRequest
-from polarproxy.model import Sampling
+from polarproxy.model import Caveat, Sampling
 from polarproxy.wire.chat import encode_error, read_request
 
 SPACE = st.sampled_from([b"", b" ", b"\n", b"\t ", b"\r\n"])
@@ -147,3 +147,23 @@ def test_an_endlessly_nested_body_is_refused_and_not_a_crash() -> None:
 def test_errors_have_the_shape_that_sdks_read(status: int, kind: str) -> None:
     error = {"message": 'no "x" ü', "type": kind, "param": None, "code": status}
     assert json.loads(encode_error(status, 'no "x" ü')) == {"error": error}
+
+
+@pytest.mark.parametrize(
+    ("body", "caveat"),
+    [
+        (b'{"messages":[{"content":"an \\"image_url\\" is spoken of"}]}', None),
+        (b'{"messages":[{"content":[{"type":"text","text":"image_url"}]}]}', None),
+        (b'{"messages":[{"content":[{"type":"image_url","image_url":{"url":"x"}}]}]}', Caveat.MEDIA),
+        (b'{"messages":[{"content":"a"},{"content":[{"type":"text"},{"type":"input_audio"}]}]}', Caveat.MEDIA),
+        (b'{"messages":"image_url"}', None),
+        (b'{"use_beam_search":true,"messages":[]}', Caveat.NOT_SAMPLED),
+        (b'{"use_beam_search":false,"messages":[]}', None),
+    ],
+)
+def test_what_the_ids_do_not_tell_is_seen(body: bytes, caveat: Caveat | None) -> None:
+    assert read_request(body).caveat is caveat
+
+
+def test_numbers_are_read_as_vllm_reads_them() -> None:
+    assert read_request(b'{"n":"2","temperature":"0.5"}').sampling == Sampling(n=2, temperature=0.5)

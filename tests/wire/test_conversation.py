@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polarproxy.wire.conversation import prefix_digests, reply_digest, reply_message
+from polarproxy.wire.conversation import prefix_digests, reply_digest, reply_messages
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
@@ -114,9 +114,9 @@ def test_a_reply_that_cannot_be_read_has_no_digest(message: bytes) -> None:
 
 
 def test_the_first_choice_is_the_reply() -> None:
-    assert reply_message(b'{"choices": [{"message": {"a": 1e3}}, {"message": {}}]}') == b'{"a": 1e3}'
+    assert reply_messages(b'{"choices": [{"message": {"a": 1e3}}, {"message": {}}]}') == [b'{"a": 1e3}', b"{}"]
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b'{"error": {}}'])
 def test_a_reply_without_a_message(body: bytes) -> None:
-    assert reply_message(body) is None
+    assert reply_messages(body) == []
