@@ -178,5 +178,7 @@ def _warnings(trained: list[Call]) -> Iterator[str]:
             yield "top_p_below_1"
         if sampling.top_k is not None and sampling.top_k > 0:
             yield "top_k_set"
+    if len({call.sampling.logprobs_mode for call in trained}) > 1:
+        yield "logprobs_mode_mixed"
     if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:
         yield "mixed_sampling"

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
+from rich.text import Text
 
 from polarproxy.cli.config import load
 from polarproxy.cli.lock import only_proxy
 from polarproxy.cli.output import console
 from polarproxy.cli.runner import running_proxy
 from polarproxy.cli.secrets import key_path
+from polarproxy.settings import Settings
+from polarproxy.store.database import parse_url
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
-    from polarproxy.settings import Settings
 
 
 def serve(
@@ -89,7 +91,8 @@ async def _serve(settings: Settings) -> None:
 
 async def _greet(base: str, parts: Parts) -> None:
     settings = parts.settings
-    console.print(f"polarproxy listens on [bold]{base}[/bold] and records to {settings.db}")
+    records = parse_url(settings.db).render_as_string(hide_password=True)
+    console.print(Text("polarproxy listens on ") + Text(base, style="bold") + Text(f" and records to {records}"))
     if settings.admin_key is not None:
         console.print("control routes take the admin key that was set")
     elif settings.auth_required:
