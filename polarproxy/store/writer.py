@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
@@ -25,6 +24,7 @@ from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases
 from polarproxy.store.database import for_writing
+from polarproxy.store.inserts import Inserts
 from polarproxy.store.schema import bodies, call_facts, calls, completions, sessions, token_texts
 from polarproxy.store.tokens import PromptReader
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Connection, Engine
 
 MAX_GROUP = 256
 TROUBLE_S = 10.0
@@ -44,12 +44,6 @@ FACT_DELAY_S = 0.05
 much as the call's."""
 _RECENT = 4
 
-_NEW_CALL = insert(calls)
-_NEW_COMPLETION = insert(completions)
-_NEW_FACT = insert(call_facts)
-_ONCE = (sessions, bodies, token_texts)
-_ONCE_SQLITE = {table: sqlite.insert(table).on_conflict_do_nothing() for table in _ONCE}
-_ONCE_POSTGRES = {table: postgresql.insert(table).on_conflict_do_nothing() for table in _ONCE}
 _OUT_OF_ORDER = (OperationalError, InterfaceError)
 """The database itself is in trouble (locked, full, unreachable), whatever it was given."""
 
@@ -84,6 +78,7 @@ class Writer:
     def __init__(self, engine: Engine, queue_size: int = 4096) -> None:
         self._engine = for_writing(engine)
         self._queue: queue.Queue[_Waiting | None] = queue.Queue(queue_size)
+        self._inserts = Inserts(engine.dialect)
         self._bases = BaseIndex()
         self._bodies = BodyBases()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
@@ -226,11 +221,11 @@ class Writer:
         facts = [item for item in items if isinstance(item, Fact)]
         with self._engine.begin() as connection:
             if made:
-                _insert_once(connection, sessions, [rows.session_row(session) for session in made])
+                self._inserts.run(connection, sessions, [rows.session_row(session) for session in made], once=True)
             if new:
                 self._write_calls(connection, new)
             if facts:
-                connection.execute(_NEW_FACT, [_fact_row(fact) for fact in facts])
+                self._inserts.run(connection, call_facts, [_fact_row(fact) for fact in facts])
         for item in new:
             self._bases.add(item.call)
             if item.call.request_body:
@@ -256,13 +251,10 @@ class Writer:
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
         _compress((body_rows, "data"), (call_rows, "prompt_suffix"), (completion_rows, "token_ids"))
-        if body_rows:
-            _insert_once(connection, bodies, body_rows)
-        connection.execute(_NEW_CALL, call_rows)
-        if completion_rows:
-            connection.execute(_NEW_COMPLETION, completion_rows)
-        if text_rows:
-            _insert_once(connection, token_texts, text_rows)
+        self._inserts.run(connection, bodies, body_rows, once=True)
+        self._inserts.run(connection, calls, call_rows)
+        self._inserts.run(connection, completions, completion_rows)
+        self._inserts.run(connection, token_texts, text_rows, once=True)
 
     def _warm(self, connection: Connection, call: Call) -> None:
         """After a restart, the latest sequences of a session that goes on are read back."""
@@ -324,9 +316,3 @@ def _compress(*columns: tuple[list[rows.Row], str]) -> None:
 
 def _fact_row(fact: Fact) -> rows.Row:
     return {"call_id": fact.call_id, "recorded_at": fact.recorded_at, "name": fact.name, "value": fact.value}
-
-
-def _insert_once(connection: Connection, table: Table, values: list[rows.Row]) -> None:
-    """Inserts rows; those whose key is there already stay as they are."""
-    statements = _ONCE_POSTGRES if connection.dialect.name == "postgresql" else _ONCE_SQLITE
-    connection.execute(statements[table], values)

@@ -97,8 +97,8 @@ def _read_caveat(fields: Fields) -> Caveat | None:
     if _is_true(fields.get("use_beam_search")):
         return Caveat.NOT_SAMPLED
     messages = bytes(fields.get("messages", b""))
-    # The words are looked for as bytes first: most requests hold none, and then nothing more is parsed.
-    if not any(f'"{kind}"'.encode() in messages for kind in _MEDIA):
+    # Their ends are looked for as bytes first: most requests hold none, and then nothing more is parsed.
+    if not (b'_url"' in messages or b'input_audio"' in messages or b'"file"' in messages):
         return None
     return Caveat.MEDIA if any(part.get("type") in _MEDIA for part in _parts(messages)) else None
 
