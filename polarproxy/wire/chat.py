@@ -90,7 +90,7 @@ def _is_true(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
 
 
-_MEDIA = ("image_url", "input_audio", "audio_url", "video_url", "file")
+_MEDIA = ("image_url", "input_audio", "audio_url", "video_url")
 
 
 def _read_caveat(fields: Fields) -> Caveat | None:
@@ -98,7 +98,7 @@ def _read_caveat(fields: Fields) -> Caveat | None:
         return Caveat.NOT_SAMPLED
     messages = bytes(fields.get("messages", b""))
     # Their ends are looked for as bytes first: most requests hold none, and then nothing more is parsed.
-    if not (b'_url"' in messages or b'input_audio"' in messages or b'"file"' in messages):
+    if b'_url"' not in messages and b'input_audio"' not in messages:
         return None
     return Caveat.MEDIA if any(part.get("type") in _MEDIA for part in _parts(messages)) else None
 
