@@ -20,13 +20,18 @@ PATIENCE_S = 5.0
 """How long one question to the engine may take: requests wait for what is found."""
 
 
-async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None = None) -> bytes | None:
-    """The body of a 200 answer; None for any other answer, or none in time."""
+async def ask(upstream: Upstream, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """Status and body of the answer; status 0 when there was none in time."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            status, answer = await upstream.ask(method, path, body)
+            return await upstream.ask(method, path, body)
     except (EngineTimeout, EngineUnreachable, TimeoutError):
-        return None
+        return 0, b""
+
+
+async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None = None) -> bytes | None:
+    """The body of a 200 answer; None for any other answer, or none in time."""
+    status, answer = await ask(upstream, method, path, body)
     return answer if status == 200 else None
 
 

@@ -10,7 +10,7 @@ import msgspec
 from polarproxy.engine import probe
 from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import LogprobsMode
-from polarproxy.proxy.discovery import discover
+from polarproxy.proxy.discovery import ask, discover
 from polarproxy.proxy.recorder import plan_for
 from polarproxy.wire.chat import read_request
 from polarproxy.wire.sse import DONE, EventSplitter, event_data
@@ -101,7 +101,7 @@ def _mode(facts: EngineFacts, tried: Capture | str) -> Check:
 
 
 async def _version(upstream: Upstream) -> Check:
-    status, answer = await _ask(upstream, "GET", "/version", None)
+    status, answer = await ask(upstream, "GET", "/version")
     value = probe.read_json(answer) if status == 200 else None
     version = value.get("version") if isinstance(value, dict) else None
     return Check("version", version is not None, str(version or "not shown"), "the record does not say what sampled it")
@@ -111,7 +111,7 @@ async def _exact_prompts(upstream: Upstream, facts: EngineFacts, tried: Capture 
     """The routes that continuing the very tokens of an earlier turn will need."""
     prompt = None if isinstance(tried, str) or tried.prompt is None else list(tried.prompt)
     cost = "later turns are re-rendered by the template, and branches fork where it differs from what was sampled"
-    status, _ = await _ask(upstream, "POST", "/v1/chat/completions/render", probe.render_request(facts.model or ""))
+    status, _ = await ask(upstream, "POST", "/v1/chat/completions/render", probe.render_request(facts.model or ""))
     checks = [Check("render", status == 200, f"/v1/chat/completions/render answers {status}", cost)]
     ids = (prompt or [1, 2, 3])[:-1] or [1]
     forced = {
@@ -121,19 +121,12 @@ async def _exact_prompts(upstream: Upstream, facts: EngineFacts, tried: Capture 
         "return_token_ids": True,
         "kv_transfer_params": {"prompt_token_ids": ids},
     }
-    _, answer = await _ask(upstream, "POST", "/v1/chat/completions", msgspec.json.encode(forced))
+    _, answer = await ask(upstream, "POST", "/v1/chat/completions", msgspec.json.encode(forced))
     value = probe.read_json(answer)
     honoured = isinstance(value, dict) and value.get("prompt_token_ids") == ids
     checks.append(Check("forced prompt ids", honoured, "honoured" if honoured else "ignored or refused", cost))
     generate = {"model": facts.model, "token_ids": ids, "sampling_params": {"max_tokens": 1}}
-    status, _ = await _ask(upstream, "POST", "/inference/v1/generate", msgspec.json.encode(generate))
+    status, _ = await ask(upstream, "POST", "/inference/v1/generate", msgspec.json.encode(generate))
     versions = "weight versions inside one reply are not recorded"
     checks.append(Check("generate", status == 200, f"/inference/v1/generate answers {status}", versions))
     return checks
-
-
-async def _ask(upstream: Upstream, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-    try:
-        return await upstream.ask(method, path, body)
-    except (EngineTimeout, EngineUnreachable):
-        return 0, b""
