@@ -12,7 +12,7 @@ from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import LogprobsMode
 from polarproxy.proxy.discovery import ask, discover
 from polarproxy.proxy.recorder import plan_for
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.sse import DONE, EventSplitter, event_data
 
 if TYPE_CHECKING:

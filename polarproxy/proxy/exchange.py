@@ -24,11 +24,11 @@ from polarproxy.proxy.recorder import Exchange, plan_for
 from polarproxy.proxy.relay import StreamRelay, drain
 from polarproxy.proxy.replies import refuse_for, status_of
 from polarproxy.proxy.upstream import engine_errors
-from polarproxy.wire.chat import encode_error, read_request
+from polarproxy.wire.chat.fields import encode_error, read_request
+from polarproxy.wire.chat.fold import fold_message
+from polarproxy.wire.chat.unfold import unfold
 from polarproxy.wire.conversation import reply_messages
-from polarproxy.wire.fold import fold_message
 from polarproxy.wire.sse import encode_event
-from polarproxy.wire.unfold import unfold
 
 if TYPE_CHECKING:
     from polarproxy.proxy.address import Address

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.writer import Writer
-    from polarproxy.wire.chat import ChatRequest
+    from polarproxy.wire.chat.fields import ChatRequest
 
 _PLANS = {"llamacpp": llamacpp.plan, "plain": plain.plan}
 

@@ -16,7 +16,7 @@ from polarproxy.errors import (
     StoreConflict,
     StoreUnavailable,
 )
-from polarproxy.wire.chat import encode_error
+from polarproxy.wire.chat.fields import encode_error
 
 RETRY_AFTER_S = 2
 

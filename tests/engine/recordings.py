@@ -7,7 +7,7 @@ from typing import Any
 
 from polarproxy.engine.plan import Plan
 from polarproxy.engine.vllm import plan
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 from tests.fakes.transcript import by_choice, stable
 

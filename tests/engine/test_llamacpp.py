@@ -11,7 +11,7 @@ from polarproxy.engine.plan import FollowUp
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason, LogprobsMode, Sampling
 from polarproxy.trajectory.eligibility import Reason, untrainable_tokens
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 
 NEUTRAL = {
     "seed": 7,

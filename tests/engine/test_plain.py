@@ -7,7 +7,7 @@ import pytest
 from polarproxy.engine.plain import Reader, plan
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason, Usage
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 
 CHOICE = b'{"index":0,"finish_reason":"stop","message":{}}'
 REPLY = b'{"id":"1","model":"m","choices":[%b],"usage":{"prompt_tokens":3,"x": 1e3}}' % CHOICE

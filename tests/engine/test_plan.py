@@ -5,7 +5,7 @@ import pytest
 from polarproxy.engine import llamacpp, plain, vllm
 from polarproxy.engine.capture import Capture
 from polarproxy.engine.plan import Plan, ReplyReader
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 
 
 @pytest.mark.parametrize("engine", [vllm, llamacpp, plain])

@@ -10,7 +10,7 @@ from polarproxy.engine.vllm import Asked, Reader, ask, plan
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason
 from polarproxy.trajectory.eligibility import Reason, untrainable_tokens
-from polarproxy.wire.chat import read_request
+from polarproxy.wire.chat.fields import read_request
 from tests.fakes.cases import IDS
 
 

@@ -12,7 +12,7 @@ import msgspec
 from polarproxy.wire.sse import DONE, encode_event
 
 if TYPE_CHECKING:
-    from polarproxy.wire.chat import Fields
+    from polarproxy.wire.chat.fields import Fields
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from polarproxy.wire.fold import fold_message
+from polarproxy.wire.chat.fold import fold_message
+from polarproxy.wire.chat.unfold import unfold
 from polarproxy.wire.sse import EventSplitter
-from polarproxy.wire.unfold import unfold
 from tests.wire.replies import encode, replies, what_it_says
 
-RECORDED = Path(__file__).parent.parent / "fixtures" / "vllm"
+RECORDED = Path(__file__).parents[2] / "fixtures" / "vllm"
 SAME_TOKENS = ["hi", "hi_plain", "emoji", "hi_stop", "hi_stop_token", "hi_cut", "hi_hidden"]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import given
 
+from polarproxy.wire.chat.unfold import unfold
 from polarproxy.wire.sse import DONE, EventSplitter, event_data
-from polarproxy.wire.unfold import unfold
 from tests.wire.replies import encode, replies, what_it_says
 
 
