@@ -21,6 +21,10 @@ class BadRequest(PolarproxyError):
     """What the client sent is not a request of the dialect."""
 
 
+class TooLarge(PolarproxyError):
+    """A request body is larger than the proxy takes."""
+
+
 class BadKey(PolarproxyError):
     """A session key is malformed, wrongly signed, or used on a session that is not its own."""
 
@@ -59,6 +63,10 @@ class StoreDamaged(PolarproxyError):
 
 class WrongDatabase(PolarproxyError):
     """The database URL cannot be used: unknown scheme, foreign content, or another schema version."""
+
+
+class NotOffered(PolarproxyError):
+    """What was asked for is not offered, by this proxy or by the engine behind it."""
 
 
 class NotFound(PolarproxyError):

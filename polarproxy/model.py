@@ -108,6 +108,17 @@ class Dialect(StrEnum):
     """A provider's API format, as spoken by the client."""
 
     CHAT = "chat"
+    """OpenAI Chat Completions."""
+    COMPLETIONS = "completions"
+    """OpenAI Completions (text or token ids in, text out)."""
+    RESPONSES = "responses"
+    """OpenAI Responses, over HTTP or WebSocket."""
+    MESSAGES = "messages"
+    """Anthropic Messages."""
+    GEMINI = "gemini"
+    """Gemini generateContent."""
+    BEDROCK = "bedrock"
+    """AWS Bedrock Converse."""
 
 
 class TokenSource(StrEnum):
@@ -172,6 +183,8 @@ class Caveat(StrEnum):
     """Beam search chose them."""
     MEDIA = "media"
     """The prompt held images or sound, of which the ids are only placeholders."""
+    SEVERAL_PROMPTS = "several_prompts"
+    """The request held several prompts: their tokens cannot be those of one call, and it is recorded without ids."""
 
 
 class SessionStatus(StrEnum):
@@ -230,6 +243,16 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that one dialect says and another cannot; it was left out of the translation."""
+
+    where: str
+    """The place in the client's request or reply, as a path: `tools[2]`, `messages[0].content[1]`."""
+    why: str
+    """What it is and what was done about it, for a person to read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """When things happened, in microseconds after the arrival of the request (a monotonic clock)."""
 
@@ -276,6 +299,8 @@ class Call:
     """Digest of the engine's chat template. None: the engine does not show it."""
     caveat: Caveat | None = None
     """None: the ids tell all."""
+    losses: tuple[Loss, ...] = ()
+    """What the client said and the engine was not told, or the engine said and the client was not."""
     engine_request_id: str | None = None
     policy_version_min: int = 0
     """The policy version in force when the request was sent to the engine."""
@@ -337,7 +362,8 @@ class Session:
     session_id: str
     created_at: datetime
     origin: str = "api"
-    """How the session came to be: `api` (made on purpose), `path`, `header`, or `root` (an unattributed conversation)."""
+    """How the session came to be: `api` (made on purpose), `path`, `key`, `header`, `harness` (the harness's own session
+    header), or `root` (an unattributed conversation)."""
     status: SessionStatus = SessionStatus.OPEN
     task_id: str | None = None
     group_id: str | None = None

@@ -13,6 +13,20 @@ EngineName = Literal["auto", "vllm", "llamacpp", "plain"]
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
+MODEL_MAP_OFF = "off"
+
+
+def read_model_map(text: str) -> dict[str, str]:
+    """The pairs of a model map; raises `BadSettings` for one that is not of the form `asked=served,…`."""
+    if text.strip() in ("", MODEL_MAP_OFF):
+        return {}
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    for asked, equals, served in pairs:
+        if not equals or not asked.strip() or not served.strip():
+            raise BadSettings(f"model_map must be asked=served pairs with commas between them, or off; not {text!r}")
+    return {asked.strip(): served.strip() for asked, _, served in pairs}
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How one proxy process runs. Field names are the keys of `polarproxy.toml` and, in capitals after
@@ -45,7 +59,15 @@ class Settings:
     queue_size: int = 4096
     """Calls that may wait to be stored before new ones are refused with 503."""
     max_body_mb: int = 64
-    """Largest request body, in MiB."""
+    """Largest request body, in MiB, after decompression."""
+    model_map: str = ""
+    """Which model serves a name: `asked=served` pairs with commas between them; `*=served` is for every other name that the
+    engine does not know. Names that stand nowhere and that the engine does not know go to its first model; `off` sends
+    every name on as it is."""
+    keepalive: float = 15.0
+    """Seconds of silence in a stream after which the client gets what its dialect has for a sign of life. 0: never."""
+    websocket: bool = True
+    """Whether the Responses API is served over WebSocket too; without it, clients are told to fall back (426)."""
 
     def __post_init__(self) -> None:
         if not self.upstream.startswith(("http://", "https://")):
@@ -55,6 +77,9 @@ class Settings:
         for name in ("connect_timeout", "read_timeout", "store_timeout", "queue_size", "max_body_mb"):
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} must be greater than 0, not {getattr(self, name)}")
+        if self.keepalive < 0:
+            raise BadSettings(f"keepalive must be 0 or more seconds, not {self.keepalive}")
+        read_model_map(self.model_map)
 
     @property
     def auth_required(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from polarproxy.errors import BadSettings
-from polarproxy.settings import LOOPBACK_HOSTS, AuthMode, Settings
+from polarproxy.settings import LOOPBACK_HOSTS, AuthMode, Settings, read_model_map
 
 
 @pytest.mark.parametrize("upstream", ["", "127.0.0.1:8000", "ftp://engine", "unix:/engine"])
@@ -46,3 +46,19 @@ def test_everybody_needs_a_key_elsewhere(host: str) -> None:
 @pytest.mark.parametrize(("auth", "host", "required"), [("required", "127.0.0.1", True), ("off", "0.0.0.0", False)])
 def test_auth_can_be_said_outright(auth: AuthMode, host: str, required: bool) -> None:
     assert Settings(auth=auth, host=host).auth_required is required
+
+
+@pytest.mark.parametrize("text", ["fake", "a=", "=b", "a=b,c", "a=b,,c=d"])
+def test_a_model_map_is_pairs(text: str) -> None:
+    with pytest.raises(BadSettings, match="model_map must be asked=served pairs"):
+        Settings(model_map=text)
+
+
+def test_a_model_map_is_read() -> None:
+    assert read_model_map(" gpt-x = small , *=large") == {"gpt-x": "small", "*": "large"}
+    assert read_model_map("") == read_model_map("off") == {}
+
+
+def test_silence_is_not_negative() -> None:
+    with pytest.raises(BadSettings, match="keepalive must be 0 or more seconds"):
+        Settings(keepalive=-1)

@@ -88,6 +88,7 @@ def upgrade() -> None:
         sa.Column("tools_digest", sa.String(length=32), nullable=True),
         sa.Column("template_digest", sa.String(length=32), nullable=True),
         sa.Column("caveat", sa.String(length=16), nullable=True),
+        sa.Column("losses", sa.Text(), nullable=True),
         sa.Column("choices", sa.Integer(), nullable=False),
         sa.Column("engine_request_id", sa.Text(), nullable=True),
         sa.Column("policy_version_min", sa.Integer(), nullable=False),
@@ -138,6 +139,16 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("call_id", "choice_index", name=op.f("pk_completions")),
     )
     op.create_table(
+        "responses",
+        sa.Column("response_id", sa.String(length=64), nullable=False),
+        sa.Column("call_id", sa.String(length=32), nullable=False),
+        sa.Column("previous_id", sa.String(length=64), nullable=True),
+        sa.Column("input", sa.LargeBinary(), nullable=False),
+        sa.Column("reply", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["call_id"], ["calls.call_id"], name=op.f("fk_responses_call_id_calls")),
+        sa.PrimaryKeyConstraint("response_id", name=op.f("pk_responses")),
+    )
+    op.create_table(
         "reward_components",
         sa.Column("reward_id", sa.Integer(), nullable=False),
         sa.Column("name", sa.String(length=128), nullable=False),
@@ -152,6 +163,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("reward_components")
+    op.drop_table("responses")
     op.drop_table("completions")
     with op.batch_alter_table("call_facts", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_call_facts_call_id"))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from polarproxy.cli.conversation import conversation
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.spelling import Tokenizer, marked, request_text, spell, spellings
+from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.trajectory.branches import Trajectory, build_trajectory
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def show_call(
         print_json(_as_json(call, captured.delivered, why, texts))
         return
     _print_facts(call, captured.delivered)
-    for role, text in request_text(call.request_body):
+    for role, text in conversation(call):
         console.print(Text(f"{role}: ", style="bold") + Text(text, style="dim"))
     for completion in call.completions:
         verdict = why.get(completion.index, "trained")
@@ -93,6 +94,8 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
         "session_id": call.session_id,
         "ordinal": call.ordinal,
         "arrived_at": call.arrived_at,
+        "dialect": call.dialect,
+        "path": call.path,
         "status": call.status,
         "http_status": call.http_status,
         "error": call.error,
@@ -103,6 +106,7 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
         "usage": call.usage and asdict(call.usage),
         "sampling": asdict(call.sampling),
         "headers": dict(call.headers),
+        "losses": [asdict(loss) for loss in call.losses],
         "policy_versions": [call.policy_version_min, call.policy_version_max],
         "prompt_token_ids": None if prompt is None else list(prompt),
         "completions": [
@@ -126,14 +130,22 @@ def _print_facts(call: Call, delivered: bool) -> None:
         ("session", f"{call.session_id}, call {call.ordinal}"),
         ("status", call.status if call.error is None else f"{call.status}: {call.error}"),
         ("delivered", "yes" if delivered else "no"),
-        ("model", call.served_model),
+        ("dialect", f"{call.dialect}, {call.path}"),
+        ("model", _model(call)),
         ("prompt tokens", None if prompt is None else len(prompt)),
         ("sampled tokens", sum(len(completion.token_ids) for completion in call.completions)),
         ("finish", ", ".join(str(c.finish_reason) for c in call.completions) or None),
         ("temperature, top_p, top_k", f"{sampling.temperature}, {sampling.top_p}, {sampling.top_k}"),
         ("logprobs", sampling.logprobs_mode),
     ]
+    facts += [(f"lost: {loss.where}", loss.why) for loss in call.losses]
     print_table(f"call {call.call_id}", ("fact", "value"), facts)
+
+
+def _model(call: Call) -> str | None:
+    if call.requested_model in (None, call.served_model):
+        return call.served_model
+    return f"{call.served_model} (asked for as {call.requested_model})"
 
 
 def _print_tokens(completion: Completion, texts: Mapping[int, bytes], *, trained: bool) -> None:

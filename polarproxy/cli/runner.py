@@ -42,8 +42,13 @@ async def running_proxy(settings: Settings) -> AsyncIterator[tuple[str, Parts]]:
     listener = _listen(settings)
     async with open_parts(settings, engine, secret) as parts:
         # A handler is cancelled when its client leaves: that is how the engine is freed at once.
+        # Bodies are decompressed by us, within the limit for their size.
         runner = web.AppRunner(
-            build_app(parts), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+            build_app(parts),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_S,
+            auto_decompress=False,
         )
         await runner.setup()
         await web.SockSite(runner, listener).start()

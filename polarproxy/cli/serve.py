@@ -43,6 +43,13 @@ def serve(
     store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
     queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
     max_body_mb: Annotated[int | None, typer.Option(help="Largest request body, in MiB.")] = None,
+    model_map: Annotated[
+        str | None, typer.Option(help="asked=served,… ('*' for all others); 'off' sends names on as they are.")
+    ] = None,
+    keepalive: Annotated[
+        float | None, typer.Option(help="Seconds of silence in a stream before a sign of life; 0: never.")
+    ] = None,
+    websocket: Annotated[bool | None, typer.Option(help="Serve the Responses API over WebSocket too.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings file; default: ./polarproxy.toml if there is one.")
     ] = None,
@@ -70,6 +77,9 @@ def serve(
         "store_timeout": store_timeout,
         "queue_size": queue_size,
         "max_body_mb": max_body_mb,
+        "model_map": model_map,
+        "keepalive": keepalive,
+        "websocket": websocket,
     }
     settings = load(flags, config)
     with only_proxy(settings):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.text import Text
 
@@ -57,24 +56,3 @@ def spell(ids: Iterable[int], texts: Mapping[int, bytes]) -> str:
 def marked(text: str, *, trained: bool) -> Text:
     """Trained text between « and », so that it also shows where there are no colours."""
     return Text(f"«{text}»" if trained else text, style=TRAINED if trained else CONTEXT)
-
-
-def request_text(body: bytes) -> list[tuple[str, str]]:
-    """Role and content of each message of a stored request, as far as it can be read."""
-    try:
-        request = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
-    messages = request.get("messages") if isinstance(request, dict) else None
-    if not isinstance(messages, list):
-        return []
-    return [_message(message) for message in messages if isinstance(message, dict)]
-
-
-def _message(message: dict[str, object]) -> tuple[str, str]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else msgspec.json.encode(content).decode() if content is not None else ""
-    calls = message.get("tool_calls")
-    if calls:
-        text = f"{text}{msgspec.json.encode(calls).decode()}"
-    return str(message.get("role", "?")), text

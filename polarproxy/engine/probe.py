@@ -31,6 +31,8 @@ class EngineFacts:
     """Digest of the chat template. None: the engine does not show it."""
     defaults: Sampling = field(default_factory=Sampling)
     """Sampling parameters that it applies when a request names none. None in a field: not known."""
+    models: tuple[str, ...] = ()
+    """Every model it serves, adapters included."""
 
 
 def read_json(data: bytes) -> Any:
@@ -45,11 +47,13 @@ def recognise(models: bytes) -> EngineFacts:
     """From the body of `GET /v1/models`: vLLM and llama.cpp sign their models, anything else is `plain`."""
     value = read_json(models)
     entries = value.get("data") if isinstance(value, dict) else None
-    first = entries[0] if isinstance(entries, list) and entries and isinstance(entries[0], dict) else {}
+    listed = entries if isinstance(entries, list) else []
+    first = listed[0] if listed and isinstance(listed[0], dict) else {}
     name = {"vllm": "vllm", "llamacpp": "llamacpp"}.get(str(first.get("owned_by")), "plain")
     meta = first.get("meta") if isinstance(first.get("meta"), dict) else {}
     length = first.get("max_model_len") or (meta or {}).get("n_ctx")
-    return EngineFacts(name, first.get("id"), length if isinstance(length, int) else None)
+    ids = tuple(entry["id"] for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str))
+    return EngineFacts(name, first.get("id"), length if isinstance(length, int) else None, models=ids)
 
 
 def template_digest(props: bytes) -> str | None:

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from polarproxy.errors import BadKey
 from polarproxy.proxy.keys import is_session_id, is_session_key
+from polarproxy.wire.bedrock.signature import access_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 
 SESSION_HEADER = "x-polarproxy-session"
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+_HARNESS_HEADERS = (
+    "x-claude-code-session-id",
+    "x-parent-session-id",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-deepseek-harness-session-id",
+)
+"""The session headers of harnesses, in this order: a sub-agent that names its parent's session belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +37,7 @@ class Address:
     session_id: str | None
     """None: the client named no session; the conversation is recognised by its messages."""
     origin: str
-    """`path`, `key`, `header` or `root`."""
+    """`path`, `key`, `header`, `harness` or `root`."""
     signed: bool
     """Whether a valid session key came with it."""
 
@@ -39,9 +49,10 @@ class Address:
 
 def offered_keys(headers: Mapping[str, str], query: Mapping[str, str]) -> list[str]:
     """The API keys of a request, from every place where a dialect puts one."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    bearer = token.strip() if scheme.lower() == "bearer" else None
-    offered = (bearer, *(headers.get(name) for name in _KEY_HEADERS), query.get("key"))
+    authorization = headers.get("authorization", "")
+    scheme, _, token = authorization.partition(" ")
+    named = token.strip() if scheme.lower() == "bearer" else access_key(authorization)
+    offered = (named, *(headers.get(name) for name in _KEY_HEADERS), query.get("key"))
     return [key for key in offered if key]
 
 
@@ -50,6 +61,11 @@ def _split_path(path: str) -> tuple[str | None, str]:
         return None, path
     name, slash, rest = path.removeprefix("/s/").partition("/")
     return unquote(name), slash + rest
+
+
+def without_prefix(path: str) -> str:
+    """The route that a path means, whoever it belongs to."""
+    return _split_path(path)[1]
 
 
 def locate(path: str, headers: Mapping[str, str], query: Mapping[str, str], signer: Signer) -> Address:
@@ -72,7 +88,9 @@ def locate(path: str, headers: Mapping[str, str], query: Mapping[str, str], sign
         return Address(route, signed, "key", signed=True)
     header = headers.get(SESSION_HEADER)
     if header is None:
-        return Address(route, None, "root", signed=False)
+        named_by_harness = (headers.get(name, "") for name in _HARNESS_HEADERS)
+        own = next((value for value in named_by_harness if is_session_id(value)), None)
+        return Address(route, own, "root" if own is None else "harness", signed=False)
     if not is_session_id(header):
         raise BadKey(f"{SESSION_HEADER}: {header!r} cannot name a session")
     return Address(route, header, "header", signed=False)

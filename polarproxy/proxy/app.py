@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
@@ -11,25 +12,37 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from polarproxy.errors import BadKey, BadRequest, PolarproxyError
+from polarproxy.model import Dialect
 from polarproxy.proxy import control
-from polarproxy.proxy.address import Address, locate, offered_keys
-from polarproxy.proxy.exchange import CHAT_ROUTE, chat
+from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
+from polarproxy.proxy.bodies import read_body
+from polarproxy.proxy.counting import serve_count
+from polarproxy.proxy.generate import generate
 from polarproxy.proxy.keys import Signer, is_session_key
+from polarproxy.proxy.listing import serve_models
+from polarproxy.proxy.names import ModelNames
+from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.parts import Parts
 from polarproxy.proxy.passthrough import passthrough
 from polarproxy.proxy.recorder import Recorder
 from polarproxy.proxy.replies import refuse, refuse_for
+from polarproxy.proxy.responses import serve_stored, with_earlier
 from polarproxy.proxy.roots import Roots
+from polarproxy.proxy.routes import NATIVE, Action, dialect_of, recognise
+from polarproxy.proxy.socket import is_upgrade, serve_socket
 from polarproxy.proxy.upstream import Upstream
+from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import Arrivals
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
+from polarproxy.wire.surrogates import whole_characters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from sqlalchemy import Engine
 
+    from polarproxy.proxy.carry import Carrier
     from polarproxy.settings import Settings
 
 _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
@@ -61,6 +74,7 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
             arrivals=arrivals,
             recorder=Recorder(writer, arrivals, settings, repository.latest_policy_version()),
             roots=Roots(),
+            names=ModelNames(settings.model_map),
         )
     finally:
         await upstream.close()
@@ -111,38 +125,83 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
 
 async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:
     """A model route."""
+    raw_path = http.rel_url.raw_path
+    dialect = dialect_of(without_prefix(raw_path), http.headers)
     try:
-        address = locate(http.rel_url.raw_path, http.headers, http.query, parts.signer)
+        address = locate(raw_path, http.headers, http.query, parts.signer)
     except BadKey as error:
-        return refuse_for(error)
+        return refuse_for(error, dialect)
     if parts.settings.auth_required and not address.signed:
-        return refuse(401, "this proxy serves signed session keys only; POST /api/sessions returns one")
-    return await _answered(_dispatch(parts, http, address))
+        return refuse(401, "this proxy serves signed session keys only; POST /api/sessions returns one", dialect)
+    return await _answered(_dispatch(parts, http, address), dialect)
 
 
 async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.StreamResponse:
-    route = unquote(address.route)
-    if not {".", ".."}.isdisjoint(route.split("/")):
-        return refuse(404, f"{route} climbs out of its own route")
-    # A slash too many makes the engine redirect its client to itself, past the record.
-    if route.rstrip("/") == CHAT_ROUTE and http.method == "POST":
-        parts.stats.calls += 1
-        try:
-            return await chat(parts, http, address)
-        except BadRequest:
-            parts.stats.unreadable += 1
-            return await passthrough(parts, http, address.route)
-    if route.startswith("/v1/"):
+    path = unquote(address.route)
+    if not {".", ".."}.isdisjoint(path.split("/")):
+        return refuse(404, f"{path} climbs out of its own route")
+    route = recognise(http.method, address.route, http.headers)
+    if route is not None:
+        return await _serve_route(parts, Visit(http, address, route))
+    if path.startswith("/v1/"):
         parts.stats.passed_through += 1
         return await passthrough(parts, http, address.route)
-    return refuse(404, f"there is no route {http.method} {route}")
+    return refuse(404, f"there is no route {http.method} {path}", dialect_of(address.route))
 
 
-async def _answered(answer: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+async def _serve_route(parts: Parts, visit: Visit) -> web.StreamResponse:
+    match visit.route.action:
+        case Action.GENERATE:
+            return await _generate(parts, visit)
+        case Action.COUNT:
+            return await serve_count(parts, visit, await read_body(visit.http, parts.settings.max_body_mb << 20))
+        case Action.MODELS | Action.MODEL:
+            return await serve_models(parts, visit)
+        case Action.SOCKET:
+            if is_upgrade(visit.http):
+                return await serve_socket(parts, visit)
+            return refuse(405, "use POST to make a response, or upgrade to a WebSocket", visit.route.dialect)
+        case Action.RESPONSE | Action.INPUT_ITEMS | Action.CANCEL:
+            return await serve_stored(parts, visit)
+        case Action.HELLO:
+            return web.Response()
+
+
+async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
+    parts.stats.calls += 1
+    body = await read_body(visit.http, parts.settings.max_body_mb << 20)
+    try:
+        carrier = await _carrier(parts, visit, body)
+    except BadRequest:
+        parts.stats.unreadable += 1
+        if visit.route.dialect not in NATIVE:
+            raise
+        # The engine refuses it in its own words, which clients know.
+        return await passthrough(parts, visit.http, visit.address.route)
+    return await carrier.run()
+
+
+async def _carrier(parts: Parts, visit: Visit, body: bytes) -> Carrier:
+    """Of the request as it came; where it is to be translated and cannot be read, as a lenient server would read it."""
+    try:
+        return await generate(parts, visit, HttpOutlet(visit.http), await _said(parts, visit, body))
+    except BadRequest:
+        whole = None if visit.route.dialect in NATIVE else whole_characters(body)
+        if whole is None:
+            raise
+        said = replace(await _said(parts, visit, whole), sent=body)
+        return await generate(parts, visit, HttpOutlet(visit.http), said)
+
+
+async def _said(parts: Parts, visit: Visit, body: bytes) -> Said:
+    return await with_earlier(parts, visit, body) if visit.route.dialect is Dialect.RESPONSES else Said(body, body)
+
+
+async def _answered(answer: Awaitable[web.StreamResponse], dialect: Dialect = Dialect.CHAT) -> web.StreamResponse:
     """An answer, or the refusal for what went wrong on the way to it."""
     try:
         return await answer
     except PolarproxyError as error:
-        return refuse_for(error)
+        return refuse_for(error, dialect)
     except web.HTTPRequestEntityTooLarge as error:
-        return refuse(413, f"the request body is too large: {error.text}")
+        return refuse(413, f"the request body is too large: {error.text}", dialect)

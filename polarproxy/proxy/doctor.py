@@ -11,7 +11,7 @@ from polarproxy.engine import probe
 from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import LogprobsMode
 from polarproxy.proxy.discovery import ask, discover
-from polarproxy.proxy.recorder import plan_for
+from polarproxy.proxy.planning import CHAT_ROUTE, plan_for
 from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.sse import DONE, EventSplitter, event_data
 
@@ -56,7 +56,7 @@ async def _try_chat(upstream: Upstream, facts: EngineFacts, *, stream: bool) -> 
     """What was captured of a short chat, or why nothing was."""
     question = [{"role": "user", "content": probe.PROBE_PROMPT}]
     asked = {"model": facts.model, "messages": question, "max_tokens": 2, "stream": stream}
-    plan = plan_for(facts, read_request(msgspec.json.encode(asked)))
+    plan = plan_for(facts, CHAT_ROUTE, read_request(msgspec.json.encode(asked)))
     try:
         status, answer = await upstream.ask("POST", "/v1/chat/completions", plan.body)
         if status != 200:

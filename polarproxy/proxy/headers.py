@@ -7,10 +7,13 @@ from urllib.parse import unquote
 
 from multidict import CIMultiDict
 
+from polarproxy.proxy.address import offered_keys
 from polarproxy.proxy.keys import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from multidict import CIMultiDictProxy
 
 _HOP_BY_HOP = frozenset(
     {
@@ -48,6 +51,19 @@ def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> C
     sent["Accept-Encoding"] = "identity"
     if upstream_key:
         sent["Authorization"] = f"Bearer {upstream_key}"
+    return sent
+
+
+def of_translation(
+    headers: CIMultiDictProxy[str], query: Mapping[str, str], upstream_key: str | None
+) -> Mapping[str, str]:
+    """The headers of a request that was translated: the engine's own, and nothing of a dialect it does not speak."""
+    sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    key = upstream_key or next((key for key in offered_keys(headers, query) if PREFIX not in key), None)
+    if key is not None:
+        sent["Authorization"] = f"Bearer {_text(key)}"
+    if (request_id := headers.get("x-request-id")) is not None:
+        sent["X-Request-Id"] = _text(request_id)
     return sent
 
 

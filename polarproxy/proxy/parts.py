@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polarproxy.engine.probe import EngineFacts
@@ -11,6 +11,7 @@ from polarproxy.proxy.discovery import discover, glance
 
 if TYPE_CHECKING:
     from polarproxy.proxy.keys import Signer
+    from polarproxy.proxy.names import ModelNames
     from polarproxy.proxy.recorder import Recorder
     from polarproxy.proxy.roots import Roots
     from polarproxy.proxy.upstream import Upstream
@@ -44,6 +45,7 @@ class Parts:
     arrivals: Arrivals
     recorder: Recorder
     roots: Roots
+    names: ModelNames
     stats: Stats = field(default_factory=Stats)
     _facts: EngineFacts | None = None
     _asking: asyncio.Task[EngineFacts | None] | None = None
@@ -77,6 +79,12 @@ class Parts:
         if seen is not None:
             await self.engine_facts()
         return seen is not None
+
+    async def look_at_models(self) -> None:
+        """Asks which models the engine serves now; adapters come and go while it runs."""
+        seen = await glance(self.upstream)
+        if seen is not None and self._facts is not None:
+            self._facts = replace(self._facts, models=seen.models)
 
     def engine_trouble(self) -> str:
         """Why nothing is known of the engine, and what to do."""

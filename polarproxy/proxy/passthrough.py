@@ -8,6 +8,7 @@ from aiohttp import web
 
 from polarproxy.errors import EngineTimeout, EngineUnreachable
 from polarproxy.proxy import headers
+from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.replies import refuse_for
 from polarproxy.proxy.upstream import engine_errors
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 async def passthrough(parts: Parts, http: web.Request, route: str) -> web.StreamResponse:
     """Sends the request on and the answer back, bytes as they come. `route` is percent-encoded as it was sent."""
     sent = headers.to_engine(http.headers.items(), parts.settings.upstream_key)
-    body = await http.read() if http.body_exists else None
+    body = await read_body(http, parts.settings.max_body_mb << 20) if http.body_exists else None
     path = route + headers.query_to_engine(http.rel_url.raw_query_string, parts.settings.upstream_key)
     try:
         upstream = await parts.upstream.send(http.method, path, sent, body)

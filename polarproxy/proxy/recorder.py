@@ -2,87 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from polarproxy.engine import llamacpp, plain, vllm
 from polarproxy.errors import BadReply, StoreUnavailable
-from polarproxy.model import Call, CallStatus, Dialect, LogprobsMode, Sampling, Session, Timing, TokenSource
+from polarproxy.model import Call, CallStatus, LogprobsMode, Sampling, Timing, TokenSource
 from polarproxy.proxy.prompts import RecentPrompts
 from polarproxy.proxy.spellings import Spellings
-from polarproxy.store.ids import new_id
 from polarproxy.store.repository import DELIVERED
 from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
-    from polarproxy.engine.capture import Capture, ParsedIds
-    from polarproxy.engine.plan import Plan
     from polarproxy.engine.probe import EngineFacts
-    from polarproxy.model import Completion
+    from polarproxy.proxy.exchange import Exchange
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.writer import Writer
-    from polarproxy.wire.chat.fields import ChatRequest
-
-_PLANS = {"llamacpp": llamacpp.plan, "plain": plain.plan}
-
-
-@dataclass(slots=True)
-class Exchange:
-    """What is known of a call while it is under way."""
-
-    session: Session
-    ordinal: int
-    path: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...]
-    request: ChatRequest
-    plan: Plan
-    facts: EngineFacts
-    policy_version: int
-    call_id: str = field(default_factory=lambda: new_id("c"))
-    arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    arrived_ns: int = field(default_factory=time.monotonic_ns)
-    http_status: int | None = None
-    first_byte_us: int | None = None
-    last_byte_us: int | None = None
-    error: str | None = None
-    """What went wrong with reading the reply. None: nothing."""
-    exact: tuple[Completion, ...] | None = None
-    """What was sampled before a piece that could not be read. None: everything could."""
-    recorded: bool = False
-    """Whether the call was handed to the store."""
-
-    @property
-    def capture(self) -> Capture:
-        """The tokens seen so far."""
-        return self.plan.reader.capture
-
-    def saw_bytes(self) -> None:
-        """Bytes of the engine's reply arrived just now."""
-        elapsed = (time.monotonic_ns() - self.arrived_ns) // 1000
-        if self.first_byte_us is None:
-            self.first_byte_us = elapsed
-        self.last_byte_us = elapsed
-
-    def lose_track(self, error: BadReply) -> None:
-        """A piece of the reply cannot be read: what came before it is exact, with what comes after there would be a gap."""
-        if self.error is not None:
-            return
-        self.error = str(error)
-        try:
-            self.exact = self.capture.completions()
-        except BadReply:
-            self.exact = ()
-
-
-def plan_for(facts: EngineFacts, request: ChatRequest, earlier: ParsedIds | None = None) -> Plan:
-    """How to ask this engine for this request. `earlier`: the session's latest prompt, if it is at hand."""
-    if facts.name == "vllm":
-        return vllm.plan(request.fields, stream=request.stream, earlier=earlier)
-    return _PLANS[facts.name](request.fields, stream=request.stream)
 
 
 def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> Sampling:
@@ -109,7 +45,8 @@ def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> 
 
 def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy_version: int) -> Call:
     """The call as it is to be stored. Tokens that cannot be read make it an engine error, never a shorter completion."""
-    capture, request = exchange.capture, exchange.request
+    capture, asking = exchange.capture, exchange.asking
+    request = asking.request
     unreadable = exchange.error
     try:
         completions = capture.completions() if exchange.exact is None else exchange.exact
@@ -124,14 +61,14 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         session_id=exchange.session.session_id,
         ordinal=exchange.ordinal,
         arrived_at=exchange.arrived_at,
-        dialect=Dialect.CHAT,
+        dialect=asking.dialect,
         path=exchange.path,
-        streamed=request.stream,
+        streamed=asking.streamed,
         engine=exchange.facts.name,
         status=status,
         http_status=exchange.http_status,
         error=error,
-        requested_model=request.model,
+        requested_model=asking.model,
         served_model=capture.model,
         prompt_token_ids=capture.prompt,
         completions=completions,
@@ -139,10 +76,11 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         usage=capture.usage,
         sampling=_sampling(request.sampling, capture.applied, exchange.facts),
         headers=exchange.headers,
-        request_body=exchange.body,
+        request_body=asking.sent,
         tools_digest=request.tools_digest,
         template_digest=exchange.facts.template_digest,
         caveat=request.caveat,
+        losses=tuple(asking.losses),
         engine_request_id=capture.request_id,
         policy_version_min=min(exchange.policy_version, policy_version),
         policy_version_max=max(exchange.policy_version, policy_version),
@@ -195,4 +133,4 @@ class Recorder:
         if exchange.capture.prompt_parsed is not None:
             self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
         spelled = self._spelled.setdefault(call.served_model or "", Spellings())
-        return NewCall(call, exchange.session, spelled.new(call.completions, exchange.capture))
+        return NewCall(call, exchange.session, spelled.new(call.completions, exchange.capture), exchange.response)

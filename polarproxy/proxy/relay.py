@@ -7,6 +7,7 @@ seen the end as surely as one that waits for `[DONE]`.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,9 @@ from polarproxy.proxy.upstream import ENGINE_FAULTS, engine_error
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
-    from polarproxy.proxy.recorder import Exchange
+    from polarproxy.proxy.exchange import Exchange
+    from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.speech import Speech
 
 _DRAIN_S = 0.5
 
@@ -29,15 +30,19 @@ class StreamRelay:
     """One stream on its way from the engine to the client."""
 
     exchange: Exchange
+    speech: Speech
     keep: bool = False
-    """Whether the events are kept, to recognise the conversation later."""
+    """Whether the engine's events are kept, to recognise the conversation later."""
     kept: list[bytes] = field(default_factory=list)
     held: list[bytes] = field(default_factory=list)
     ended: bool = False
     """Whether the engine said that the stream is over."""
+    wrote_at: float = field(default_factory=time.monotonic)
+    """When the client was last sent something (monotonic clock)."""
+    _ending: bool = False
     _splitter: EventSplitter = field(default_factory=EventSplitter)
 
-    async def run(self, upstream: aiohttp.ClientResponse, client: web.StreamResponse) -> None:
+    async def run(self, upstream: aiohttp.ClientResponse, client: Outlet) -> None:
         """Relays until the engine ends. What is left in `held` is for the caller to send, once the call is stored.
 
         Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `ConnectionResetError` when
@@ -53,18 +58,20 @@ class StreamRelay:
             self.exchange.saw_bytes()
             out = self.feed(chunk)
             if out:
+                self.wrote_at = time.monotonic()
                 await client.write(out)
 
     def feed(self, chunk: bytes) -> bytes:
         """What the client may see now of the events that `chunk` completes."""
         out: list[bytes] = []
         for event in self._splitter.feed(chunk):
-            view = self._view(event)
-            if view is None:
-                continue
-            if self.keep:
-                self.kept.append(view)
-            (self.held if self.held or self._is_end() else out).append(view)
+            said = self._say(event)
+            # The end begins with the event that ends the last choice, also where the client's dialect has no word for it.
+            if self._ending or self._is_end():
+                self._ending = True
+                self.held.append(said)
+            elif said:
+                out.append(said)
             if self.ended:
                 break
         return out[0] if len(out) == 1 else b"".join(out)
@@ -73,25 +80,29 @@ class StreamRelay:
         """Bytes after the last whole event, when the stream ended inside one."""
         return self._splitter.rest()
 
-    def _view(self, event: bytes) -> bytes | None:
+    def _say(self, event: bytes) -> bytes:
+        """What the client is to see of an event; empty when it is nothing."""
         data = event_data(event)
         if data is None:
-            return event
+            return self.speech.aside(event)
+        capture = self.exchange.capture
         if data == DONE:
             self.ended = True
-            return event
+            return self.speech.done(event, capture)
         try:
             view = self.exchange.plan.reader.event(data)
         except BadReply as error:
             self.exchange.lose_track(error)
-            return event
+            return self.speech.aside(event)
         if view is None:
-            return None
-        return event if view is data else encode_event(view)
+            return b""
+        if self.keep:
+            self.kept.append(encode_event(view))
+        return self.speech.event(event, view, capture)
 
     def _is_end(self) -> bool:
         capture = self.exchange.capture
-        return self.ended or capture.error is not None or capture.finished() >= self.exchange.request.sampling.n
+        return self.ended or capture.error is not None or capture.finished() >= self.exchange.choices
 
 
 async def drain(upstream: aiohttp.ClientResponse) -> None:

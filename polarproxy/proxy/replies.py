@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aiohttp import web
 
 from polarproxy.errors import (
@@ -11,12 +13,15 @@ from polarproxy.errors import (
     EngineTimeout,
     EngineUnreachable,
     NotFound,
+    NotOffered,
     PolarproxyError,
     SessionClosed,
     StoreConflict,
     StoreUnavailable,
+    TooLarge,
 )
-from polarproxy.wire.chat.fields import encode_error
+from polarproxy.model import Dialect
+from polarproxy.proxy.dialects import ERRORS
 
 RETRY_AFTER_S = 2
 
@@ -26,6 +31,8 @@ _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (NotFound, 404),
     (SessionClosed, 409),
     (StoreConflict, 409),
+    (TooLarge, 413),
+    (NotOffered, 501),
     (StoreUnavailable, 503),
     (BadReply, 502),
     (EngineUnreachable, 502),
@@ -38,14 +45,36 @@ def status_of(error: PolarproxyError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def refuse(status: int, message: str) -> web.Response:
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error on its way to a client."""
+
+    status: int
+    message: str
+    retry_after: str | None = None
+    """Seconds. None: 503 says when to come back by itself, others do not."""
+
+    def said(self, dialect: Dialect) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body in the client's dialect."""
+        errors = ERRORS[dialect]
+        head = {"Content-Type": "application/json", **errors.headers(self.status)}
+        retry_after = self.retry_after or (str(RETRY_AFTER_S) if self.status == 503 else None)
+        if retry_after is not None:
+            head["Retry-After"] = retry_after
+        return errors.status(self.status), head, errors.encode(self.status, self.message)
+
+
+def refusal(error: PolarproxyError) -> Refusal:
+    """The refusal for an error that was raised on purpose."""
+    return Refusal(status_of(error), str(error))
+
+
+def refuse(status: int, message: str, dialect: Dialect = Dialect.CHAT) -> web.Response:
     """An error answer; 503 says when to come back."""
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
-    return web.Response(
-        status=status, body=encode_error(status, message), content_type="application/json", headers=headers
-    )
+    said, head, body = Refusal(status, message).said(dialect)
+    return web.Response(status=said, headers=head, body=body)
 
 
-def refuse_for(error: PolarproxyError) -> web.Response:
+def refuse_for(error: PolarproxyError, dialect: Dialect = Dialect.CHAT) -> web.Response:
     """The answer for an error that was raised on purpose."""
-    return refuse(status_of(error), str(error))
+    return refuse(status_of(error), str(error), dialect)

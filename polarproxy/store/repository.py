@@ -18,7 +18,7 @@ from polarproxy.model import (
     Session,
     SessionStatus,
 )
-from polarproxy.store import rows
+from polarproxy.store import responses, rows
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
 from polarproxy.store.schema import (
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine, RowMapping
+
+    from polarproxy.store.responses import FoundResponse
 
 DELIVERED = "delivered"
 KIND = "kind"
@@ -116,6 +118,16 @@ class Repository:
             )
             for row in found
         ]
+
+    def response_chain(self, response_id: str) -> list[FoundResponse]:
+        """A stored response and those it continues, the first one first; empty when one of them is gone."""
+        with self._engine.begin() as connection:
+            return responses.chain(connection, response_id)
+
+    def forget_response(self, response_id: str) -> None:
+        """Deletes a stored response; its call stays."""
+        with self._writing.begin() as connection:
+            responses.forget(connection, response_id)
 
     def session_ids(self) -> list[str]:
         """All sessions, oldest first."""

@@ -16,6 +16,7 @@ from polarproxy.model import (
     FinishReason,
     Logprobs,
     LogprobsMode,
+    Loss,
     Reward,
     Sampling,
     Session,
@@ -115,6 +116,9 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "tools_digest": call.tools_digest,
         "template_digest": call.template_digest,
         "caveat": call.caveat and call.caveat.value,
+        "losses": msgspec.json.encode([(loss.where, loss.why) for loss in call.losses]).decode()
+        if call.losses
+        else None,
         "choices": len(call.completions),
         "engine_request_id": call.engine_request_id,
         "policy_version_min": call.policy_version_min,
@@ -213,6 +217,7 @@ def _call(row: RowMapping, prompt: TokenIds | None, completions: tuple[Completio
         tools_digest=row["tools_digest"],
         template_digest=row["template_digest"],
         caveat=None if row["caveat"] is None else Caveat(row["caveat"]),
+        losses=tuple(Loss(where, why) for where, why in _pairs.decode(row["losses"] or "[]")),
         engine_request_id=row["engine_request_id"],
         policy_version_min=row["policy_version_min"],
         policy_version_max=row["policy_version_max"],

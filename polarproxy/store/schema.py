@@ -113,6 +113,7 @@ calls = Table(
     Column("tools_digest", String(32)),
     Column("template_digest", String(32)),
     Column("caveat", String(16)),
+    Column("losses", Text),
     Column("choices", Integer, nullable=False),
     Column("engine_request_id", Text),
     Column("policy_version_min", Integer, nullable=False),
@@ -153,6 +154,16 @@ bodies = Table(
     Column("base_digest", LargeBinary(16)),
     Column("base_length", Integer, nullable=False),
     Column("data", LargeBinary, nullable=False),
+)
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("response_id", String(64), primary_key=True),
+    Column("call_id", ForeignKey("calls.call_id"), nullable=False),
+    Column("previous_id", String(64)),
+    Column("input", LargeBinary, nullable=False),
+    Column("reply", LargeBinary, nullable=False),
 )
 
 rewards = Table(

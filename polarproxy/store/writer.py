@@ -25,7 +25,7 @@ from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases
 from polarproxy.store.database import for_writing
 from polarproxy.store.inserts import Inserts
-from polarproxy.store.schema import bodies, call_facts, calls, completions, sessions, token_texts
+from polarproxy.store.schema import bodies, call_facts, calls, completions, responses, sessions, token_texts
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection, Engine
+
+    from polarproxy.store.responses import StoredResponse
 
 MAX_GROUP = 256
 TROUBLE_S = 10.0
@@ -56,6 +58,8 @@ class NewCall:
     session: Session
     texts: Mapping[int, bytes]
     """Spellings of token ids that this process has not stored yet."""
+    response: StoredResponse | None = None
+    """What a client may ask for again (OpenAI Responses). None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +254,13 @@ class Writer:
             completion_rows.extend(rows.completion_rows(call))
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
+        response_rows = [item.response.row(item.call.call_id) for item in new if item.response is not None]
         _compress((body_rows, "data"), (call_rows, "prompt_suffix"), (completion_rows, "token_ids"))
         self._inserts.run(connection, bodies, body_rows, once=True)
         self._inserts.run(connection, calls, call_rows)
         self._inserts.run(connection, completions, completion_rows)
         self._inserts.run(connection, token_texts, text_rows, once=True)
+        self._inserts.run(connection, responses, response_rows)
 
     def _warm(self, connection: Connection, call: Call) -> None:
         """After a restart, the latest sequences of a session that goes on are read back."""

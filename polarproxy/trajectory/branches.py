@@ -10,23 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polarproxy.model import CallStatus
-from polarproxy.trajectory.eligibility import Reason, why_not
+from polarproxy.trajectory.eligibility import why_not, why_not_whole
 from polarproxy.trajectory.forest import Forest, Node, build_forest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from polarproxy.model import CapturedCall, TokenIds
-
-
-_WHOLE_CALL = {
-    CallStatus.REJECTED: Reason.REJECTED,
-    CallStatus.ABORTED: Reason.ABORTED,
-    CallStatus.ENGINE_ERROR: Reason.FAILED,
-    CallStatus.TIMEOUT: Reason.FAILED,
-}
-"""Why a call without prompt ids or without a completion is left out."""
+    from polarproxy.trajectory.eligibility import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +106,7 @@ def build_trajectory(session_id: str, calls: Iterable[CapturedCall]) -> Trajecto
 def _whole_call(captured: CapturedCall) -> LeftOut:
     call = captured.call
     tokens = sum(len(completion.token_ids) for completion in call.completions)
-    return LeftOut(call.call_id, None, _WHOLE_CALL.get(call.status, Reason.NO_TOKEN_IDS), tokens)
+    return LeftOut(call.call_id, None, why_not_whole(call), tokens)
 
 
 def _branches(forest: Forest, reasons: list[Reason | None]) -> Iterator[Branch]:

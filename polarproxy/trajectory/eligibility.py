@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarproxy.model import CallKind, CallStatus, FinishReason
+from polarproxy.model import CallKind, CallStatus, Caveat, FinishReason
 
 if TYPE_CHECKING:
-    from polarproxy.model import Completion
+    from polarproxy.model import Call, Completion
     from polarproxy.trajectory.forest import Forest, Node
 
 SENTINEL = -9000.0
@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """Beam search chose the tokens."""
     MEDIA = "media"
     """The prompt held images or sound that its ids do not show."""
+    SEVERAL_PROMPTS = "several_prompts"
+    """One request held several prompts, so no prompt is that of the call."""
     SIDE_CALL = "side_call"
     """Not part of the work: a title, a summary, a probe."""
 
@@ -56,6 +58,16 @@ _BROKEN_OFF = {
     CallStatus.ENGINE_ERROR: Reason.FAILED,
     CallStatus.TIMEOUT: Reason.FAILED,
 }
+
+
+_WHOLE_CALL = {CallStatus.REJECTED: Reason.REJECTED} | _BROKEN_OFF
+
+
+def why_not_whole(call: Call) -> Reason:
+    """Why a call without prompt ids, or without a completion, is left out as a whole."""
+    if call.status in _WHOLE_CALL:
+        return _WHOLE_CALL[call.status]
+    return Reason.SEVERAL_PROMPTS if call.caveat is Caveat.SEVERAL_PROMPTS else Reason.NO_TOKEN_IDS
 
 
 def untrainable_tokens(completion: Completion) -> Reason | None:

@@ -103,6 +103,13 @@ def test_every_command_reads_the_database_from_the_settings(polarproxy: Command,
     assert len(polarproxy("sessions", "list", "--json").json) == 2
 
 
+def flag(name: str, value: object) -> tuple[object, ...]:
+    spelled = name.replace("_", "-")
+    if isinstance(value, bool):
+        return (f"--{spelled}",) if value else (f"--no-{spelled}",)
+    return f"--{spelled}", value
+
+
 def test_every_setting_has_a_flag(polarproxy: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     values = asdict(Settings(upstream_key="u", admin_key="a", key_file="k"))
     given: dict[str, object] = {}
@@ -112,7 +119,7 @@ def test_every_setting_has_a_flag(polarproxy: Command, monkeypatch: pytest.Monke
         raise BadSettings("enough")
 
     monkeypatch.setattr("polarproxy.cli.serve.load", note)
-    flags = [text for name, value in values.items() for text in ("--" + name.replace("_", "-"), value)]
+    flags = [text for name, value in values.items() for text in flag(name, value)]
     assert polarproxy("serve", *flags).err == "error: enough\n"
     assert given == values
 

@@ -25,16 +25,16 @@ def models(**entry: Any) -> bytes:
 
 
 def test_vllm_signs_its_models() -> None:
-    assert recognise(models(owned_by="vllm", max_model_len=2048)) == EngineFacts("vllm", "tiny", 2048)
+    assert recognise(models(owned_by="vllm", max_model_len=2048)) == EngineFacts("vllm", "tiny", 2048, models=("tiny",))
 
 
 def test_llamacpp_signs_its_models() -> None:
-    assert recognise(models(owned_by="llamacpp", meta={"n_ctx": 4096})) == EngineFacts("llamacpp", "tiny", 4096)
+    assert recognise(models(owned_by="llamacpp", meta={"n_ctx": 4096})) == EngineFacts("llamacpp", "tiny", 4096, models=("tiny",))
 
 
 @pytest.mark.parametrize("owner", ["openai", None, 7])
 def test_anything_else_is_plain(owner: Any) -> None:
-    assert recognise(models(owned_by=owner)) == EngineFacts("plain", "tiny")
+    assert recognise(models(owned_by=owner)) == EngineFacts("plain", "tiny", models=("tiny",))
 
 
 @pytest.mark.parametrize("body", GARBAGE)

@@ -40,6 +40,10 @@ class ChatAnswer:
     model: str
 
     @property
+    def cached_tokens(self) -> int:
+        return self.choices[0].reply.cached_tokens
+
+    @property
     def hidden(self) -> bool:
         """`include_reasoning: false` hides reasoning, and with it every id and logprob."""
         return not self.request.include_reasoning

@@ -13,6 +13,7 @@ Body = dict[str, Any]
 IDS: Body = {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
 GREEDY: Body = {"model": "tiny", "temperature": 0}
 MAX_MODEL_LEN = 2048
+CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,6 @@ def _usage(answer: ChatAnswer, completion: int, reasoning: int, **details: Any) 
 def _usage_chunk(answer: ChatAnswer) -> dict[str, Any]:
     completion = sum(len(choice.reply.tokens) for choice in answer.choices)
     reasoning = sum(choice.reasoning_tokens for choice in answer.choices)
-    details = {"cached_tokens": 0, "created_cache_tokens": 0}
+    details = {"cached_tokens": answer.cached_tokens, "created_cache_tokens": 0}
     usage = _usage(answer, completion, reasoning, prompt_tokens_details=details)
     return {**_head(answer, []), "usage": usage, "system_fingerprint": FINGERPRINT}

@@ -12,23 +12,23 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from tests.fakes import chat_json, chat_sse, completions
+from tests.fakes import chat_json, chat_sse, text_json, text_sse
 from tests.fakes.answer import answer
 from tests.fakes.chat_json import compact
 from tests.fakes.compose import compose
-from tests.fakes.errors import EngineError, check_chat, check_model, engine_died, invalid, of_status
+from tests.fakes.errors import EngineError, check_chat, check_text, engine_died, invalid, of_status
 from tests.fakes.faults import Faults
-from tests.fakes.request import ChatRequest, CompletionRequest
-from tests.fakes.sampling import limited
+from tests.fakes.request import ChatRequest, TextRequest
 from tests.fakes.script import Script, Turn, always
 from tests.fakes.side_routes import SideRoutes
-from tests.fakes.wire import Sender, hang_up
+from tests.fakes.text_answer import text_answer
+from tests.fakes.wire import Sender, failed, hang_up
 
 _Request = TypeVar("_Request", bound=msgspec.Struct)
 BODY_LIMIT = 64 * 1024 * 1024
@@ -62,9 +62,9 @@ class Disconnect:
 
 
 class FakeEngine:
-    """`script`, for chat completions, may be a function of the request received.
+    """`script`, for chat completions, may be a function of the request received, and so may `text_script`.
 
-    Text completions, which proxies use to probe an engine, follow `text_script` and have no faults by default.
+    Text completions, which proxies also use to probe an engine, follow `text_script` and have no faults by default.
     `processed` says whether logprobs are those after temperature, so that a probe can tell.
     """
 
@@ -72,7 +72,7 @@ class FakeEngine:
         self,
         script: Script | Callable[[Received], Turn],
         *,
-        text_script: Script | None = None,
+        text_script: Script | Callable[[Received], Turn] | None = None,
         processed: bool = True,
         model: str = "fake",
         max_model_len: int = 32_768,
@@ -146,6 +146,11 @@ class FakeEngine:
         ordinal, self._turns = self._turns, self._turns + 1
         return self._script.turn(ordinal) if isinstance(self._script, Script) else self._script(received)
 
+    def _next_text_turn(self, received: Received) -> Turn:
+        ordinal, self._text_turns = self._text_turns, self._text_turns + 1
+        script = self._text_script
+        return script.turn(ordinal) if isinstance(script, Script) else script(received)
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         received = request[RECEIVED]
         turn = self._next_turn(received)
@@ -167,21 +172,29 @@ class FakeEngine:
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         received = request[RECEIVED]
-        turn = self._text_script.turn(self._text_turns)
-        self._text_turns += 1
+        turn = self._next_text_turn(received)
         if turn.faults.refuse or turn.faults.status:
             return _refused(request, turn.faults)
-        asked = _decoded(received.body, CompletionRequest)
-        check_model(asked.model, self.model)
-        reply = limited(turn.reply(0), asked.max_tokens)
+        asked = _decoded(received.body, TextRequest)
+        try:
+            check_text(asked, self.model, self.max_model_len)
+        except EngineError as error:
+            if not (asked.stream and error.late):
+                raise
+            return await self._stream(request, turn.faults, failed(error))
         if self._processed and asked.temperature:
-            hotter = [value and value / asked.temperature for value in reply.logprobs]
-            reply = reply.with_logprobs(*hotter)
-        reply_id = f"cmpl-{self._reply_id(request)}"
-        text = completions.CompletionAnswer(asked, reply, reply_id, int(time.time()), asked.model or self.model)
+            turn = _hotter(turn, asked.temperature)
+        reply = text_answer(
+            asked,
+            turn,
+            reply_id=f"cmpl-{self._reply_id(request)}",
+            created=int(time.time()),
+            model=asked.model or self.model,
+            max_len=self.max_model_len,
+        )
         if asked.stream:
-            return await self._stream(request, turn.faults, completions.events(text))
-        return await self._whole(request, turn.faults, completions.body(text))
+            return await self._stream(request, turn.faults, text_sse.events(reply))
+        return await self._whole(request, turn.faults, text_json.body(reply))
 
     def _reply_id(self, request: web.Request) -> str:
         return request.headers.get("X-Request-Id") or f"{self._turns:016x}"
@@ -222,6 +235,14 @@ class FakeEngine:
 def _headers(request: web.Request) -> dict[str, str]:
     given = request.headers.get("X-Request-Id")
     return {"Server": "uvicorn", **({"X-Request-Id": given} if given else {})}
+
+
+def _hotter(turn: Turn, temperature: float) -> Turn:
+    """The same tokens with the logprobs of another temperature, roughly."""
+    replies = (
+        reply.with_logprobs(*(value and value / temperature for value in reply.logprobs)) for reply in turn.replies
+    )
+    return replace(turn, replies=tuple(replies))
 
 
 def _refused(request: web.Request, faults: Faults) -> web.Response:

@@ -3,20 +3,23 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tests.fakes.request import ChatRequest
+from tests.fakes.request import ChatRequest, TextRequest
 
 ENGINE_ERROR = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+MAX_LOGPROBS = 20
 STATUS_TYPES = {429: "RateLimitError", 500: "InternalServerError", 503: "ServiceUnavailableError"}
 
 
 @dataclass(eq=False)
 class EngineError(Exception):
-    """An error that is answered with `status` and the usual `error` object."""
+    """An error that is answered with `status` and the usual `error` object; when it is `late`, as an event of a stream
+    that has begun by then."""
 
     message: str
     status: int = 400
     type: str = "BadRequestError"
     param: str | None = None
+    late: bool = False
 
     @property
     def body(self) -> dict[str, Any]:
@@ -45,22 +48,55 @@ def check_model(model: str | None, served: str) -> None:
 
 
 def check_chat(request: ChatRequest, served: str, max_model_len: int) -> None:
-    if request.stream_options and not request.stream:
-        message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
-        raise EngineError(message, param="stream_options")
+    _check_options(request)
     if request.top_logprobs and not request.logprobs:
         message = "when using `top_logprobs`, `logprobs` must be set to true. (parameter=top_logprobs)"
         raise EngineError(message, param="top_logprobs")
     check_model(request.model, served)
     if not request.messages:
         raise EngineError("Cannot apply chat template to an empty conversation. Provide at least one message.")
-    if request.choices < 1:
-        raise EngineError(f"n must be at least 1, got {request.choices}.")
-    limit = request.token_limit
-    if limit is not None and limit < 1:
+    _check_choices(request.choices)
+    if request.token_limit is not None:
+        _check_limit(request.token_limit, max_model_len)
+
+
+def check_text(request: TextRequest, served: str, max_model_len: int) -> None:
+    if request.prompt is None or request.prompt == "":
+        message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
+        raise EngineError(message, param="prompt")
+    _check_options(request)
+    if request.logprobs is not None and request.logprobs < -1:
+        message = f"`logprobs` must be a positive value or -1. (parameter=logprobs, value={request.logprobs})"
+        raise EngineError(message, param="logprobs")
+    check_model(request.model, served)
+    _check_choices(request.n)
+    if not request.prompts:
+        raise EngineError("You must pass at least one prompt")
+    if not all(request.prompts):
+        raise EngineError("The decoder prompt cannot be empty", late=True)
+    if request.logprobs is not None and request.logprobs > MAX_LOGPROBS:
+        message = f"Requested sample logprobs of {request.logprobs}, which is greater than max allowed: {MAX_LOGPROBS}"
+        raise EngineError(f"{message} (parameter=logprobs, value={request.logprobs})", param="logprobs", late=True)
+    if not request.only_echo:
+        _check_limit(request.token_limit, max_model_len)
+
+
+def _check_options(request: ChatRequest | TextRequest) -> None:
+    if request.stream_options and not request.stream:
+        message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)"
+        raise EngineError(message, param="stream_options")
+
+
+def _check_choices(n: int) -> None:
+    if n < 1:
+        raise EngineError(f"n must be at least 1, got {n}.")
+
+
+def _check_limit(limit: int, max_model_len: int) -> None:
+    if limit < 1:
         tail = f"(parameter=max_tokens, value={limit})"
         raise EngineError(f"max_tokens must be at least 1, got {limit}. {tail}", param="max_tokens")
-    if limit is not None and limit > max_model_len:
+    if limit > max_model_len:
         message = (
             f"max_tokens={limit} cannot be greater than max_model_len={max_model_len}. "
             f"Please request fewer output tokens. (parameter=max_tokens, value={limit})"

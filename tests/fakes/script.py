@@ -28,6 +28,18 @@ class Token:
 
 
 @dataclass(frozen=True)
+class PromptToken:
+    """A token of the prompt, for text completions that show its values. `others` are (id, text, logprob, rank) of the
+    likelier ones; `logprob` is None for the first token, which follows nothing."""
+
+    id: int
+    text: str
+    logprob: float | None = None
+    rank: int = 1
+    others: tuple[tuple[int, str, float, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class ToolDelta:
     """Part of a tool call; the one with a `name` opens it."""
 
@@ -57,12 +69,16 @@ class Step:
 @dataclass(frozen=True)
 class Reply:
     """One choice. `prompt_token_ids` None means those of the toy chat template; `finish_reason` is the engine's own
-    (`stop`, `length`, `abort`), which becomes `tool_calls` on the wire where vLLM says so."""
+    (`stop`, `length`, `abort`), which becomes `tool_calls` on the wire where vLLM says so. `prompt` is for text
+    completions; empty means that the toy tokenizer makes it."""
 
     steps: tuple[Step, ...]
     finish_reason: str = "stop"
     stop_reason: str | int | None = None
     prompt_token_ids: tuple[int, ...] | None = None
+    prompt: tuple[PromptToken, ...] = ()
+    cached_tokens: int = 0
+    """How much of the prompt the engine still had."""
 
     @property
     def tokens(self) -> tuple[Token, ...]:

@@ -11,7 +11,7 @@ from tests.fakes.script import Delta, Reply, Step, Token, ToolDelta, Turn
 
 _VOLATILE = (
     (re.compile(r"chatcmpl-tool-[0-9a-f]+"), "TOOL"),
-    (re.compile(r'"id":"chatcmpl-[^"]+"'), '"id":"ID"'),
+    (re.compile(r'"id":"(chat)?cmpl-[^"]+"'), '"id":"ID"'),
     (re.compile(r'"created":\d+'), '"created":0'),
     (re.compile(r'"system_fingerprint":"[^"]+"'), '"system_fingerprint":"FP"'),
     (re.compile(r'"(cached_tokens|created_cache_tokens)":\d+'), r'"\1":0'),

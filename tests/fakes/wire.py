@@ -10,7 +10,7 @@ from itertools import cycle
 from aiohttp import web
 
 from tests.fakes.chat_sse import DONE
-from tests.fakes.errors import engine_died
+from tests.fakes.errors import EngineError, engine_died
 from tests.fakes.faults import Faults
 
 
@@ -20,6 +20,11 @@ class Ended(Exception):
 
 class HungUp(Exception):
     """The connection was closed on purpose."""
+
+
+def failed(error: EngineError) -> tuple[bytes, bytes]:
+    """The events of a stream that cannot go on."""
+    return b"data: " + json.dumps(error.body).encode() + b"\n\n", DONE
 
 
 class Sender:
@@ -57,7 +62,7 @@ class Sender:
             await self._flush()
             await self._released.wait()
         if self.sent == faults.error_after:
-            await self._write(b"data: " + json.dumps(engine_died().body).encode() + b"\n\n" + DONE)
+            await self._write(b"".join(failed(engine_died())))
             raise Ended
         if self.sent == faults.end_after:
             raise Ended

@@ -56,6 +56,33 @@ def test_a_path_outranks_a_header() -> None:
     assert locate("/s/a" + CHAT, {HEADER: "b"}, {}, SIGNER).session_id == "a"
 
 
+@pytest.mark.parametrize(
+    "header", ["x-claude-code-session-id", "x-session-id", "session-id", "session_id", "x-deepseek-harness-session-id"]
+)
+def test_a_harnesss_own_header_names_a_session(header: str) -> None:
+    address = locate(CHAT, {header: "0b6c-1"}, {}, SIGNER)
+    assert (address.session_id, address.origin, address.signed) == ("0b6c-1", "harness", False)
+    ours = locate(CHAT, {header: "0b6c-1", HEADER: "ours"}, {}, SIGNER)
+    assert (ours.session_id, ours.origin) == ("ours", "header")
+
+
+def test_a_sub_agent_that_names_its_parents_session_belongs_to_it() -> None:
+    headers = {"x-session-id": "ses_child", "x-parent-session-id": "ses_parent"}
+    assert locate(CHAT, headers, {}, SIGNER).session_id == "ses_parent"
+
+
+def test_a_harnesss_header_that_cannot_name_a_session_is_passed_over() -> None:
+    assert locate(CHAT, {"x-session-id": "a b/c"}, {}, SIGNER).origin == "root"
+
+
+def test_a_key_may_be_the_access_key_of_an_aws_signature() -> None:
+    signed = (
+        f"AWS4-HMAC-SHA256 Credential={KEY}/20261130/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature=0"
+    )
+    address = locate("/model/m/converse", {"authorization": signed}, {}, SIGNER)
+    assert (address.session_id, address.origin, address.signed) == ("mine", "key", True)
+
+
 def test_a_header_names_a_session() -> None:
     address = locate(CHAT, {HEADER: "b", "authorization": "Bearer own"}, {}, SIGNER)
     assert (address.session_id, address.origin, address.signed) == ("b", "header", False)

@@ -10,8 +10,7 @@ from tests.proxy.rig import Starter
 
 PASSED = [
     ("GET", "/v1/models", b""),
-    ("POST", "/v1/completions", b'{"prompt": "a", "model":"fake"}'),
-    ("POST", "/v1/completions", b'{"prompt": "a", "stream": true}'),
+    ("POST", "/v1/embeddings", b'{"input": "a", "model":"fake"}'),
     ("POST", "/v1/nothing", b"\x00\xff"),
     ("GET", "/v1/nothing?x=%26&y=1", b""),
     ("DELETE", "/v1/models", b""),

@@ -136,7 +136,7 @@ ERRORS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 async def test_what_the_engine_refuses_is_refused_in_its_own_words(start: Starter, name: str) -> None:
-    rig = await start()
+    rig = await start(model_map="off")
     direct, proxied = await rig.ask_engine(ERRORS[name]), await rig.ask(ERRORS[name])
     assert (proxied.status, _plain(proxied)) == (direct.status, _plain(direct))
     assert 400 <= proxied.status < 500

@@ -12,6 +12,10 @@ from tests.trajectory.build import Said, turn
 LENGTH = FinishReason.LENGTH
 
 
+def of_several_prompts(captured: CapturedCall) -> CapturedCall:
+    return replace(captured, call=replace(captured.call, caveat=Caveat.SEVERAL_PROMPTS))
+
+
 def left_out(*calls: CapturedCall) -> list[tuple[str, Reason]]:
     return [(entry.call_id, entry.reason) for entry in build_trajectory("s", calls).left_out]
 
@@ -42,6 +46,14 @@ CASES = [
     pytest.param(turn(0, [1], Said([], finish=FinishReason.ABORT)), Reason.NOTHING_SAMPLED, id="aborted_while_waiting"),
     pytest.param(turn(0, None, status=CallStatus.ABORTED), Reason.ABORTED, id="left_before_the_engine_answered"),
     pytest.param(turn(0, None, status=CallStatus.TIMEOUT), Reason.FAILED, id="the_engine_never_answered"),
+    pytest.param(
+        of_several_prompts(turn(0, None, Said([], None), Said([], None, index=1))),
+        Reason.SEVERAL_PROMPTS,
+        id="several_prompts",
+    ),
+    pytest.param(
+        of_several_prompts(turn(0, None, status=CallStatus.REJECTED)), Reason.REJECTED, id="several_prompts_refused"
+    ),
     pytest.param(turn(0, [1], Said([2], None)), Reason.NO_LOGPROBS, id="no_logprobs"),
     pytest.param(turn(0, [1], Said([2, 3], [-0.5])), Reason.LOGPROB_COUNT, id="one_logprob_short"),
     pytest.param(turn(0, [1], Said([2], [-0.5, -0.5])), Reason.LOGPROB_COUNT, id="one_logprob_too_many"),

@@ -63,6 +63,11 @@ class ChatRequest:
     """None: no `tools`."""
     caveat: Caveat | None = None
 
+    @property
+    def choices(self) -> int:
+        """How many choices the reply will have."""
+        return self.sampling.n
+
     def messages(self) -> list[msgspec.Raw]:
         """Each message as the bytes that came in; empty when `messages` is not a list."""
         return _member(self.fields, "messages", _list) or []
@@ -166,3 +171,14 @@ def encode_error(status: int, message: str) -> bytes:
     """An error body in the shape that vLLM and the OpenAI SDKs use."""
     kind = _TYPES.get(status, "InternalServerError")
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
+
+
+def renamed(reply: bytes, model: bytes) -> bytes:
+    """A chunk or a whole reply with this `model`, given as JSON; all else keeps its bytes."""
+    try:
+        fields = _fields.decode(reply)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return reply
+    if "model" not in fields:
+        return reply
+    return msgspec.json.encode(fields | {"model": msgspec.Raw(model)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from polarproxy.model import Loss
     from polarproxy.wire.neutral.reply import Piece
-    from polarproxy.wire.neutral.request import Loss
 
 
 class StreamEncoder(Protocol):

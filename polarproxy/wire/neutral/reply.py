@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from polarproxy.wire.neutral.request import Request, Text, Thinking, ToolUse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from polarproxy.model import Usage
 
@@ -40,6 +40,10 @@ class Reply:
     """None: the engine did not count."""
 
 
+def _no_time() -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """What an encoder puts around a reply; nothing of it was sampled."""
@@ -54,6 +58,8 @@ class Envelope:
     """What is answered: tools by the names that the engine knows, and settings that a reply repeats."""
     context: dict[str, bytes] = field(default_factory=dict)
     """Members of the original request that a reply repeats as they came (Responses). JSON by name."""
+    elapsed_ms: Callable[[], int] = _no_time
+    """Milliseconds since the request came, asked when the reply is over. Nothing in `wire` knows a clock of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from polarproxy.model import Loss as Loss
+
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Something that a dialect says and the next one cannot."""
-
-    where: str
-    """The place in the client's request or reply, as a path: `tools[2]`, `messages[0].content[1]`."""
-    why: str
-    """What it is and what was done about it, for a person to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +126,8 @@ class Reasoning:
     effort: Effort | None = None
     budget: int | None = None
     """At most so many tokens."""
+    shown: bool | None = None
+    """Whether the client wants to see it. None: it did not say."""
 
 
 @dataclass(frozen=True, slots=True)

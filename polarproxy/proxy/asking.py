@@ -1,0 +1,182 @@
+"""From a request of any dialect to what the engine is asked, and how its reply is to be said."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from polarproxy.model import Dialect, Loss
+from polarproxy.proxy.dialects import ERRORS, read, spoken
+from polarproxy.proxy.planning import CHAT_ROUTE, COMPLETIONS_ROUTE
+from polarproxy.proxy.speech import Native, Translated
+from polarproxy.wire.chat import fields as chat
+from polarproxy.wire.chat.request import encode_request
+from polarproxy.wire.chat.unfold import unfold as unfold_chat
+from polarproxy.wire.completions import fields as completions
+from polarproxy.wire.completions.unfold import unfold as unfold_completion
+from polarproxy.wire.neutral.reply import Envelope
+from polarproxy.wire.responses.response import context_of
+from polarproxy.wire.surrogates import HALVES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from polarproxy.model import Caveat, Sampling
+    from polarproxy.proxy.routes import Route
+    from polarproxy.proxy.speech import Speech
+    from polarproxy.proxy.visit import Said
+    from polarproxy.wire.chat.fields import Fields
+
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+class EngineRequest(Protocol):
+    """A request in the engine's own words, as far as the proxy must know it."""
+
+    @property
+    def fields(self) -> Fields: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def stream(self) -> bool: ...
+    @property
+    def stream_usage(self) -> bool: ...
+    @property
+    def sampling(self) -> Sampling: ...
+    @property
+    def tools_digest(self) -> str | None: ...
+    @property
+    def choices(self) -> int: ...
+    @property
+    def caveat(self) -> Caveat | None: ...
+
+    def messages(self) -> list[msgspec.Raw]: ...
+
+
+@dataclass(slots=True)
+class Asking:
+    """One request, understood."""
+
+    call_id: str
+    dialect: Dialect
+    body: bytes
+    """Decompressed, and with whole characters only where it is translated."""
+    sent: bytes
+    """As the client sent it, decompressed."""
+    model: str | None
+    """The name that the client used. None: it used none."""
+    streamed: bool
+    """Whether the client wants a stream."""
+    engine_route: str
+    request: EngineRequest
+    speech: Speech
+    losses: list[Loss] = field(default_factory=list)
+    """What could not be translated, of the request and, once it is there, of the reply."""
+    store_reply: bool = False
+    """Whether the client may ask for the reply again (Responses)."""
+    keep_reply: bool = False
+    """Whether the whole reply is wanted besides the stream."""
+    reply: bytes | None = None
+    """The whole reply in the client's dialect. None: it is not there yet, or not wanted."""
+
+
+def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str, *, keep_reply: bool) -> Asking:
+    """Raises `BadRequest`."""
+    elapsed_ms = _stopwatch()
+    spoken_as = spoken(route, query)
+    if spoken_as is None:
+        return _native(route, said.body, call_id)
+    decoded = read(route, said.whole)
+    asked = replace(decoded.request, stream=True, stream_usage=True)
+    encoded = encode_request(asked)
+    store = route.dialect is Dialect.RESPONSES and _wants_storage(said.body)
+    envelope = Envelope(
+        id=call_id,
+        created=int(time.time()),
+        model=asked.model or "",
+        request=decoded.request,
+        context=context_of(said.body) if route.dialect is Dialect.RESPONSES else {},
+        elapsed_ms=elapsed_ms,
+    )
+    keep = store or keep_reply
+    losses = [*decoded.losses, *encoded.losses]
+    if said.sent is not None:
+        losses.append(HALVES)
+    streamed = decoded.request.stream
+    return Asking(
+        call_id=call_id,
+        dialect=route.dialect,
+        body=said.body,
+        sent=said.body if said.sent is None else said.sent,
+        model=asked.model,
+        streamed=streamed,
+        engine_route=CHAT_ROUTE,
+        request=chat.read_request(encoded.body),
+        speech=Translated(streamed, spoken_as, envelope, keep=keep or not streamed, losses=losses),
+        losses=losses,
+        store_reply=store,
+        keep_reply=keep,
+    )
+
+
+def _stopwatch() -> Callable[[], int]:
+    """Milliseconds since now."""
+    start = time.monotonic_ns()
+    return lambda: (time.monotonic_ns() - start) // 1_000_000
+
+
+def _native(route: Route, body: bytes, call_id: str) -> Asking:
+    request: EngineRequest
+    if route.dialect is Dialect.COMPLETIONS:
+        request, engine_route, cut = completions.read_request(body), COMPLETIONS_ROUTE, unfold_completion
+    else:
+        request, engine_route = chat.read_request(body), CHAT_ROUTE
+        cut = partial(unfold_chat, usage=request.stream_usage)
+    return Asking(
+        call_id=call_id,
+        dialect=route.dialect,
+        body=body,
+        sent=body,
+        model=request.model,
+        streamed=request.stream,
+        engine_route=engine_route,
+        request=request,
+        speech=Native(request.stream, cut, ERRORS[route.dialect]),
+    )
+
+
+class _Store(msgspec.Struct):
+    store: bool | None = True
+
+
+def _wants_storage(body: bytes) -> bool:
+    return msgspec.json.decode(body, type=_Store).store is not False
+
+
+def serve_as(asking: Asking, served: str | None) -> None:
+    """The engine is asked for the model of this name; the client goes on to see the name it used."""
+    if served is None or served == asking.model or (asking.model is None and isinstance(asking.speech, Native)):
+        return
+    asking.request.fields["model"] = msgspec.Raw(msgspec.json.encode(served))
+    if isinstance(asking.speech, Native):
+        asking.speech.asked_model = msgspec.json.encode(asking.model)
+
+
+def fit_limit(asking: Asking, context: int | None) -> None:
+    """A limit of tokens that the engine's context cannot hold is no limit, for harnesses that know other models.
+
+    vLLM would refuse it. In the engine's own dialects that is for it to say.
+    """
+    fields, limit = asking.request.fields, asking.request.sampling.max_tokens
+    if context is None or limit is None or limit < context or isinstance(asking.speech, Native):
+        return
+    for name in _LIMITS:
+        fields.pop(name, None)
+    asking.losses.append(
+        Loss("max_tokens", f"{limit} is more than the engine's context of {context}; no limit was sent")
+    )

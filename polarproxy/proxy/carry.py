@@ -1,0 +1,229 @@
+"""One model call from the engine to the client: commit first, then let the client see the end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import (
+    BadReply,
+    EngineTimeout,
+    EngineUnreachable,
+    PolarproxyError,
+    StoreConflict,
+    StoreUnavailable,
+)
+from polarproxy.model import CallStatus
+from polarproxy.proxy import headers
+from polarproxy.proxy.keepalive import KeepAlive
+from polarproxy.proxy.relay import StreamRelay, drain
+from polarproxy.proxy.replies import Refusal, refusal, status_of
+from polarproxy.proxy.responses import stored_response
+from polarproxy.proxy.speech import Native, engine_error
+from polarproxy.proxy.upstream import engine_errors
+from polarproxy.wire.chat.fold import fold_message
+from polarproxy.wire.conversation import reply_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import aiohttp
+    from aiohttp import web
+
+    from polarproxy.proxy.exchange import Exchange
+    from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.roots import Place
+    from polarproxy.proxy.speech import Speech
+
+_STORE_ERRORS = (StoreUnavailable, StoreConflict)
+
+
+@dataclass(slots=True)
+class Carrier:
+    """Carries one request through; every way out records it exactly once."""
+
+    parts: Parts
+    outlet: Outlet
+    exchange: Exchange
+    place: Place | None
+    """Among the unattributed conversations. None: the client named its session."""
+    sent: Mapping[str, str]
+    """The headers for the engine."""
+    query: str = ""
+    """The query string for the engine, with its question mark."""
+
+    @property
+    def speech(self) -> Speech:
+        """How the reply is said."""
+        return self.exchange.asking.speech
+
+    async def run(self) -> web.StreamResponse:
+        """Asks the engine and answers the client."""
+        try:
+            return await self._ask()
+        except (asyncio.CancelledError, ConnectionResetError):
+            self._record_lost(CallStatus.ABORTED, "the client left before the end of the reply")
+            raise
+        except (EngineTimeout, EngineUnreachable) as error:
+            return await self._engine_failed(error)
+        except _STORE_ERRORS as error:
+            self.parts.stats.store_failures += 1
+            return await self._refuse(refusal(error))
+        except Exception as error:  # a fault of ours must not cost the record of what was sampled until then
+            self._record_lost(CallStatus.ENGINE_ERROR, f"polarproxy failed: {error!r}")
+            raise
+
+    async def _ask(self) -> web.StreamResponse:
+        exchange = self.exchange
+        path = exchange.asking.engine_route + self.query
+        upstream = await self.parts.upstream.send("POST", path, self.sent, exchange.plan.body)
+        # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
+        exchange.plan = replace(exchange.plan, body=b"")
+        async with upstream:
+            exchange.http_status = upstream.status
+            is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
+            if upstream.status == 200 and is_stream:
+                return await self._relay(upstream)
+            async with engine_errors():
+                body = await upstream.read()
+            exchange.saw_bytes()
+            if upstream.status != 200:
+                return await self._refused(upstream, body)
+            return await self._answer(upstream, body)
+
+    async def _refused(self, upstream: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
+        """The engine's own error, word for word: harnesses know its wording."""
+        status = CallStatus.REJECTED if upstream.status < 500 else CallStatus.ENGINE_ERROR
+        await self.parts.recorder.record(self.exchange, status, body[:2000].decode("utf-8", "replace"))
+        if isinstance(self.speech, Native):
+            return await self.outlet.answer(upstream.status, headers.to_client(upstream.headers), body)
+        _, message = engine_error(body)
+        return await self._refuse(Refusal(upstream.status, message, upstream.headers.get("Retry-After")))
+
+    async def _answer(self, upstream: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
+        exchange, speech = self.exchange, self.speech
+        try:
+            view = exchange.plan.reader.body(body)
+        except BadReply as error:
+            return await self._unreadable(upstream, body, error)
+        await self._follow_up()
+        said = speech.whole(view, exchange.capture)
+        await self._record(CallStatus.COMPLETED)
+        self._remember(reply_messages(view))
+        head = speech.head(upstream.headers)
+        if not speech.streamed:
+            answer = await self.outlet.answer(200, head, said)
+        else:
+            await self.outlet.begin(head)
+            answer = await self.outlet.end(said)
+        self._delivered()
+        return answer
+
+    async def _unreadable(self, upstream: aiohttp.ClientResponse, body: bytes, error: BadReply) -> web.StreamResponse:
+        """A client of the engine itself would get these bytes; what cannot be made of them is refused."""
+        self.exchange.error = str(error)
+        await self.parts.recorder.record(self.exchange, CallStatus.COMPLETED)
+        if isinstance(self.speech, Native) and not self.speech.streamed:
+            return await self.outlet.answer(200, headers.to_client(upstream.headers), body)
+        return await self._refuse(refusal(error))
+
+    async def _follow_up(self) -> None:
+        """What the engine must be asked besides, to know the exact ids. Without an answer the call has none."""
+        follow_up = self.exchange.plan.reader.follow_up()
+        if follow_up is None:
+            return
+        try:
+            status, answer = await self.parts.upstream.ask("POST", follow_up.path, follow_up.body)
+            if status == 200:
+                self.exchange.plan.reader.answer(answer)
+        except (BadReply, EngineTimeout, EngineUnreachable) as error:
+            self.exchange.error = str(error)
+
+    async def _relay(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+        speech, outlet, capture = self.speech, self.outlet, self.exchange.capture
+        head = speech.head(upstream.headers)
+        if speech.streamed:
+            await outlet.begin(head)
+        relay = StreamRelay(self.exchange, speech, keep=self.place is not None)
+        try:
+            with KeepAlive(outlet, speech, self.parts.settings.keepalive, relay):
+                await relay.run(upstream, outlet)
+                self._require_end(relay)
+                await self._record(CallStatus.COMPLETED if capture.error is None else CallStatus.ENGINE_ERROR)
+        except (EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
+            return await self._break_off(error)
+        if capture.error is not None and not isinstance(speech, Native):
+            return await self._engine_said_error(relay, capture.error)
+        if self.place is not None:
+            self._remember([fold_message(relay.kept)])
+        if speech.streamed:
+            answer = await outlet.end(b"".join(relay.held) + speech.rest(relay.rest()))
+        else:
+            answer = await outlet.answer(200, head, speech.folded())
+        self._delivered()
+        await drain(upstream)
+        return answer
+
+    async def _engine_said_error(self, relay: StreamRelay, error: str) -> web.StreamResponse:
+        """The engine ended its stream with an error; in the client's dialect such a stream must not end cleanly."""
+        if self.speech.streamed:
+            await self.outlet.write(b"".join(relay.held))
+            return self.outlet.reset()
+        return await self._refuse(Refusal(*engine_error(error)))
+
+    def _require_end(self, relay: StreamRelay) -> None:
+        capture = self.exchange.capture
+        if not relay.ended and capture.error is None and capture.finished() < self.exchange.choices:
+            raise EngineUnreachable("the engine ended its stream before the reply was finished")
+
+    async def _break_off(self, error: PolarproxyError) -> web.StreamResponse:
+        """After the head of a stream has been sent only an error event and a cut connection can tell the client."""
+        if isinstance(error, _STORE_ERRORS):
+            self.parts.stats.store_failures += 1
+        else:
+            self.parts.forget_engine()
+            self._record_lost(_failed(error), str(error))
+        if not self.speech.streamed:
+            return await self._refuse(refusal(error))
+        await self.outlet.write(self.speech.failure(status_of(error), str(error)))
+        return self.outlet.reset()
+
+    async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> web.StreamResponse:
+        self.parts.forget_engine()
+        try:
+            await self.parts.recorder.record(self.exchange, _failed(error), str(error))
+        except _STORE_ERRORS as refused:
+            self.parts.stats.store_failures += 1
+            return await self._refuse(refusal(refused))
+        return await self._refuse(refusal(error))
+
+    async def _refuse(self, refused: Refusal) -> web.StreamResponse:
+        return await self.outlet.refuse(refused, self.exchange.asking.dialect)
+
+    async def _record(self, status: CallStatus) -> None:
+        exchange, asking = self.exchange, self.exchange.asking
+        if asking.keep_reply and exchange.capture.error is None:
+            asking.reply = self.speech.folded()
+            if asking.store_reply:
+                exchange.response = stored_response(asking)
+        await self.parts.recorder.record(exchange, status, exchange.capture.error)
+
+    def _record_lost(self, status: CallStatus, reason: str) -> None:
+        refused = self.parts.recorder.record_later(self.exchange, status, reason)
+        if refused is not None:
+            self.parts.stats.store_failures += 1
+
+    def _remember(self, messages: Iterable[bytes]) -> None:
+        if self.place is not None:
+            for message in messages:
+                self.parts.roots.answered(self.place, message)
+
+    def _delivered(self) -> None:
+        if self.outlet.open:
+            self.parts.recorder.delivered(self.exchange)
+
+
+def _failed(error: PolarproxyError) -> CallStatus:
+    return CallStatus.TIMEOUT if isinstance(error, EngineTimeout) else CallStatus.ENGINE_ERROR

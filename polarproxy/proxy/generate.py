@@ -1,0 +1,74 @@
+"""From a request that came in to a carrier that is ready to go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import StoreUnavailable
+from polarproxy.model import Session
+from polarproxy.proxy import headers
+from polarproxy.proxy.asking import fit_limit, serve_as, understand
+from polarproxy.proxy.carry import Carrier
+from polarproxy.proxy.exchange import Exchange
+from polarproxy.proxy.planning import plan_for
+from polarproxy.proxy.speech import Native
+from polarproxy.store.ids import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.proxy.asking import Asking
+    from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.roots import Place
+    from polarproxy.proxy.visit import Said, Visit
+
+
+async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, keep_reply: bool = False) -> Carrier:
+    """Makes a request into a call of its session.
+
+    Raises `BadRequest` when it cannot be understood, `StoreUnavailable`, `SessionClosed`, when it is not taken. Must be
+    followed by the carrier's `run`, which records the call whatever comes.
+    """
+    call_id = new_id("c")
+    asking = understand(visit.route, visit.query, said, call_id, keep_reply=keep_reply)
+    serve_as(asking, await parts.names.served(asking.model, parts))
+    facts = await parts.engine_facts()
+    fit_limit(asking, facts.max_model_len)
+    if parts.recorder.full:
+        raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
+    session_id, origin, place = _session(parts, visit, said, asking)
+    plan = plan_for(facts, asking.engine_route, asking.request, parts.recorder.prompts.of(session_id))
+    sent, query = _to_engine(parts, visit, asking)
+    ordinal = await parts.arrivals.arrive(session_id)
+    exchange = Exchange(
+        session=Session(session_id, datetime.now(UTC), origin, model=asking.model),
+        ordinal=ordinal,
+        path=visit.address.path,
+        headers=headers.to_record(visit.headers.items()),
+        asking=asking,
+        plan=plan,
+        facts=facts,
+        policy_version=parts.recorder.policy_version,
+    )
+    return Carrier(parts, outlet, exchange, place, sent, query)
+
+
+def _session(parts: Parts, visit: Visit, said: Said, asking: Asking) -> tuple[str, str, Place | None]:
+    """Session, origin, and the place among the unattributed conversations."""
+    if visit.address.session_id is not None:
+        return visit.address.session_id, visit.address.origin, None
+    if said.session_id is not None:
+        return said.session_id, visit.address.origin, None
+    place = parts.roots.place([bytes(message) for message in asking.request.messages()])
+    return place.session_id, visit.address.origin, place
+
+
+def _to_engine(parts: Parts, visit: Visit, asking: Asking) -> tuple[Mapping[str, str], str]:
+    key = parts.settings.upstream_key
+    if not isinstance(asking.speech, Native):
+        return headers.of_translation(visit.headers, visit.query, key), ""
+    sent = headers.to_engine(visit.headers.items(), key)
+    sent.setdefault("Content-Type", "application/json")
+    return sent, headers.query_to_engine(visit.http.rel_url.raw_query_string, key)

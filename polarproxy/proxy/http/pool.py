@@ -1,0 +1,129 @@
+"""Connections to one engine, kept open between requests for as long as it is likely to keep them too."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import EngineTimeout, EngineUnreachable
+from polarproxy.proxy.http.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.proxy.http.answer import Answer
+    from polarproxy.proxy.http.origin import Origin
+
+KEEP_S = 3.0
+"""How long an idle connection is kept: less than the five seconds after which uvicorn, vLLM's server, closes it."""
+_CLOSING_S = 1.0
+
+
+class Pool:
+    """All connections to one server."""
+
+    def __init__(self, origin: Origin, connect_timeout: float, read_timeout: float) -> None:
+        self._origin = origin
+        self._connect_timeout = connect_timeout
+        self._read_timeout = read_timeout
+        self._open: set[Connection] = set()
+        self._idle: deque[Connection] = deque()
+        """The one that was used last is at the right."""
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event | None = None
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        """The head of the engine's answer, which the caller releases.
+
+        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails on a
+        fresh connection is not tried again: the engine may have read it. Raises `EngineTimeout`, `EngineUnreachable`,
+        `ValueError` when a header holds a line break.
+        """
+        head = self._origin.head(method, path, headers, body)
+        kept = self._kept()
+        if kept is not None:
+            try:
+                return await kept.exchange(method, head, body)
+            except EngineUnreachable:
+                if kept.heard or self._all_closed is not None:
+                    raise
+        fresh = await self._connect()
+        return await fresh.exchange(method, head, body)
+
+    def _kept(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if now - connection.idle_since > KEEP_S:
+                connection.close()
+            elif connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        origin = self._origin
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self, self._read_timeout),
+                    origin.host,
+                    origin.port,
+                    ssl=self._tls if origin.secure else None,
+                    server_hostname=origin.host if origin.secure else None,
+                )
+        except TimeoutError as error:
+            raise EngineTimeout(f"the engine at {origin} took no connection in {self._connect_timeout:g} s") from error
+        except OSError as error:
+            raise EngineUnreachable(f"the engine cannot be reached at {origin}: {error.strerror or error}") from error
+        return connection
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def opened(self, connection: Connection) -> None:
+        """The connection is there."""
+        self._open.add(connection)
+
+    def idle(self, connection: Connection) -> None:
+        """The connection can serve another request."""
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(KEEP_S, self._close_old)
+
+    def _close_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest_kept = loop.time() - KEEP_S
+        while self._idle and self._idle[0].idle_since <= oldest_kept:
+            self._idle.popleft().close()
+        self._sweep = None
+        if self._idle:
+            self._sweep = loop.call_later(self._idle[0].idle_since - oldest_kept, self._close_old)
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if self._all_closed is not None and not self._open:
+            self._all_closed.set()
+
+    async def close(self) -> None:
+        """Closes every connection, also those with an answer under way."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._all_closed = asyncio.Event()
+        if not self._open:
+            return
+        for connection in list(self._open):
+            connection.close()
+        async with asyncio.timeout(_CLOSING_S):
+            await self._all_closed.wait()

@@ -1,0 +1,139 @@
+"""What the Responses API remembers: replies that can be asked for again, continued, and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from polarproxy.errors import BadRequest, NotFound
+from polarproxy.proxy.routes import Action
+from polarproxy.proxy.visit import Said
+from polarproxy.store.responses import StoredResponse
+from polarproxy.wire.responses import items
+from polarproxy.wire.responses.settings import previous_not_found
+
+if TYPE_CHECKING:
+    from polarproxy.proxy.asking import Asking
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.visit import Visit
+    from polarproxy.store.responses import FoundResponse
+
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_MADE_FROM = re.compile(r"_(c[0-9a-f]{27})")
+
+
+class _Id(msgspec.Struct):
+    id: str = ""
+
+
+_id = msgspec.json.Decoder(_Id)
+
+
+def _items(found: StoredResponse) -> list[bytes]:
+    return [*(bytes(item) for item in _array.decode(found.input)), *items.output_items(found.reply)]
+
+
+class Memory:
+    """The responses of one WebSocket, which its client may continue whether they are stored or not."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, list[bytes]] = {}
+
+    def of(self, response_id: str) -> list[bytes] | None:
+        """All items up to and with this response; None when it is not of this socket."""
+        return self._items.get(response_id)
+
+    def remember(self, response_id: str, all_items: list[bytes]) -> None:
+        """Keeps them as long as the socket lives. A client continues its latest response: older ones are let go."""
+        self._items.clear()
+        self._items[response_id] = all_items
+
+
+async def with_earlier(parts: Parts, visit: Visit, body: bytes, memory: Memory | None = None) -> Said:
+    """The request with the items of the responses that it continues; raises `BadRequest`, `NotFound`."""
+    head = items.read_head(body)
+    whole = await _with_references(parts, visit, body, head.references) if head.references else body
+    if head.previous_response_id is None:
+        return Said(body, whole)
+    remembered = None if memory is None else memory.of(head.previous_response_id)
+    if remembered is not None:
+        return Said(body, items.with_history(whole, remembered))
+    chain = await _chain(parts, visit, head.previous_response_id)
+    if not chain:
+        raise NotFound(previous_not_found(head.previous_response_id))
+    earlier = [item for found in chain for item in _items(found.response)]
+    return Said(body, items.with_history(whole, earlier), chain[-1].session_id)
+
+
+async def _with_references(parts: Parts, visit: Visit, body: bytes, references: tuple[str, ...]) -> bytes:
+    """Items that are named by their ids are looked up in the responses that these ids were made from."""
+    found: dict[str, bytes] = {}
+    for response_id in {f"resp_{made[1]}" for name in references if (made := _MADE_FROM.search(name))}:
+        for response in (await _chain(parts, visit, response_id))[-1:]:
+            said = _items(response.response)
+            found |= {item_id: item for item in said if (item_id := _id.decode(item).id) in references}
+    return items.with_references(body, found)
+
+
+async def _chain(parts: Parts, visit: Visit, response_id: str) -> list[FoundResponse]:
+    """The responses up to and with this one; empty when the client has none of this id."""
+    chain = await asyncio.to_thread(parts.repository.response_chain, response_id)
+    session_id = visit.address.session_id
+    if chain and session_id is not None and chain[-1].session_id != session_id:
+        return []
+    return chain
+
+
+def stored_response(asking: Asking) -> StoredResponse:
+    """A reply as it can be asked for again."""
+    assert asking.reply is not None
+    head = items.read_head(asking.body)
+    own = items.input_items(asking.body, asking.call_id)
+    return StoredResponse(
+        response_id=f"resp_{asking.call_id}",
+        previous_id=head.previous_response_id,
+        input=msgspec.json.encode([msgspec.Raw(item) for item in own]),
+        reply=asking.reply,
+    )
+
+
+async def serve_stored(parts: Parts, visit: Visit) -> web.Response:
+    """GET, DELETE, cancel and input_items of a stored response; raises `BadRequest`, `NotFound`."""
+    response_id = visit.route.response_id
+    chain = await _chain(parts, visit, response_id)
+    if not chain:
+        raise NotFound(f"Response with id '{response_id}' not found.")
+    found = chain[-1].response
+    if visit.route.action is Action.CANCEL:
+        raise BadRequest("only responses made with background=true can be cancelled, and those are not offered here")
+    if visit.route.action is Action.INPUT_ITEMS:
+        limit, after, order = (visit.query.get(name) for name in ("limit", "after", "order"))
+        return _json(
+            items.item_list(_own(found), limit=_number(limit), after=after, order="asc" if order == "asc" else "desc")
+        )
+    if visit.http.method == "DELETE":
+        await asyncio.to_thread(parts.repository.forget_response, response_id)
+        return _json(items.deleted(response_id))
+    if visit.query.get("stream") == "true":
+        raise BadRequest("a stored response cannot be streamed again; ask for it without stream=true")
+    return _json(found.reply)
+
+
+def _own(found: StoredResponse) -> list[bytes]:
+    return [bytes(item) for item in _array.decode(found.input)]
+
+
+def _number(text: str | None) -> int:
+    if text is None:
+        return 20
+    if not text.isdigit() or not 1 <= int(text) <= 100:
+        raise BadRequest(f"limit must be a number from 1 to 100, not {text!r}")
+    return int(text)
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")

@@ -1,0 +1,101 @@
+"""The WebSocket transport of the Responses API: several turns on one connection, each of them a call like any other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aiohttp import WSMsgType, web
+
+from polarproxy.errors import BadRequest, PolarproxyError
+from polarproxy.proxy.generate import generate
+from polarproxy.proxy.outlet import CLOSE_AFTER_FAILURE, SocketOutlet
+from polarproxy.proxy.replies import refusal, refuse
+from polarproxy.proxy.responses import Memory, with_earlier
+from polarproxy.store.ids import new_id
+from polarproxy.wire.neutral.reply import Envelope
+from polarproxy.wire.responses import items
+from polarproxy.wire.responses.request import decode_request
+from polarproxy.wire.responses.response import context_of
+from polarproxy.wire.responses.socket import prewarmed, read_create
+from polarproxy.wire.surrogates import whole_characters
+
+if TYPE_CHECKING:
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.visit import Said, Visit
+    from polarproxy.wire.responses.items import Head
+
+_UPGRADE_REQUIRED = 426
+
+
+def is_upgrade(http: web.Request) -> bool:
+    """Whether a request wants to become a WebSocket."""
+    return http.headers.get("Upgrade", "").lower() == "websocket"
+
+
+async def serve_socket(parts: Parts, visit: Visit) -> web.StreamResponse:
+    """Takes turns until the client leaves."""
+    if not parts.settings.websocket:
+        return refuse(_UPGRADE_REQUIRED, "WebSocket is switched off here; use POST", visit.route.dialect)
+    socket = web.WebSocketResponse(max_msg_size=parts.settings.max_body_mb << 20)
+    await socket.prepare(visit.http)
+    memory = Memory()
+    async for message in socket:
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            continue
+        if not await _turn(parts, visit, socket, memory, message.data):
+            await socket.close(code=CLOSE_AFTER_FAILURE, message=b"the reply could not be finished")
+    return socket
+
+
+async def _turn(parts: Parts, visit: Visit, socket: web.WebSocketResponse, memory: Memory, frame: str | bytes) -> bool:
+    """Answers one message; whether the socket can take another."""
+    outlet = SocketOutlet(socket)
+    try:
+        body, mended = _read(frame)
+        head = items.read_head(body)
+        outlet = SocketOutlet(socket, head.stream_id)
+        said = await with_earlier(parts, visit, body, memory)
+        if mended:
+            said = replace(said, sent=body)
+        if not head.generate:
+            await _prewarm(outlet, memory, head, said)
+            return True
+        parts.stats.calls += 1
+        carrier = await generate(parts, visit, outlet, said, keep_reply=True)
+    except PolarproxyError as error:
+        parts.stats.unreadable += 1
+        await outlet.refuse(refusal(error), visit.route.dialect)
+        return True
+    await carrier.run()
+    reply = carrier.exchange.asking.reply
+    if reply is not None:
+        own = items.input_items(said.whole, carrier.exchange.call_id)
+        memory.remember(f"resp_{carrier.exchange.call_id}", [*own, *items.output_items(reply)])
+    return not outlet.failed
+
+
+def _read(frame: str | bytes) -> tuple[bytes, bool]:
+    """The body of a request, and whether halves of characters in it had to be replaced; raises `BadRequest`."""
+    try:
+        return read_create(frame), False
+    except BadRequest:
+        whole = whole_characters(frame.encode() if isinstance(frame, str) else frame)
+        if whole is None:
+            raise
+        return read_create(whole), True
+
+
+async def _prewarm(outlet: SocketOutlet, memory: Memory, head: Head, said: Said) -> None:
+    """Nothing is generated and nothing recorded; what was sent is only what the next message continues from."""
+    envelope = Envelope(
+        id=new_id("c"),
+        created=int(time.time()),
+        model=head.model or "",
+        request=decode_request(said.whole).request,
+        context=context_of(said.body),
+    )
+    for frame in prewarmed(envelope, head.stream_id):
+        await outlet.send(frame)
+    memory.remember(f"resp_{envelope.id}", items.input_items(said.whole, envelope.id))

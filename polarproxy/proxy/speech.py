@@ -1,0 +1,210 @@
+"""How the engine's reply reaches the client: in the engine's own words, or in those of another dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from multidict import CIMultiDict
+
+from polarproxy.model import Loss, Usage
+from polarproxy.proxy import headers
+from polarproxy.proxy.dialects import CHAT_KEEPALIVE
+from polarproxy.wire.chat.fields import renamed
+from polarproxy.wire.chat.stream import PieceReader
+from polarproxy.wire.chat.unfold import unfold
+from polarproxy.wire.neutral.reply import Begin, Final, fold
+from polarproxy.wire.sse import DONE, encode_event, event_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from polarproxy.engine.capture import Capture
+    from polarproxy.proxy.dialects import Errors, Spoken
+    from polarproxy.wire.neutral.encoder import StreamEncoder
+    from polarproxy.wire.neutral.reply import Envelope, Piece
+
+_SSE = "text/event-stream; charset=utf-8"
+_ENGINE_FAILED = 500
+
+
+class Speech(Protocol):
+    """One reply on its way to one client. `view` is the engine's JSON as a client of the engine itself would see it."""
+
+    streamed: bool
+    """Whether the client wants a stream."""
+    keepalive: bytes | None
+
+    def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
+        """The headers of the answer, given the engine's."""
+        ...
+
+    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
+        """One event of the engine's stream. `event` is how it came."""
+        ...
+
+    def aside(self, event: bytes) -> bytes:
+        """An event that says nothing (a comment), or one that cannot be read."""
+        ...
+
+    def done(self, event: bytes, capture: Capture) -> bytes:
+        """The end of the engine's stream."""
+        ...
+
+    def rest(self, rest: bytes) -> bytes:
+        """What came after the last whole event."""
+        ...
+
+    def whole(self, view: bytes, capture: Capture) -> bytes:
+        """All that the client gets of a reply that came in one piece."""
+        ...
+
+    def folded(self) -> bytes:
+        """The body for a client that wants no stream, of a reply that was streamed."""
+        ...
+
+    def failure(self, status: int, message: str) -> bytes:
+        """What a client in the middle of a stream is told."""
+        ...
+
+
+@dataclass(slots=True)
+class Native:
+    """The engine's own words; bytes pass as they are, but for the name of the model where the client used another."""
+
+    streamed: bool
+    unfold: Callable[[bytes], list[bytes]]
+    """Cuts a whole reply into the events of a stream, for engines that cannot stream what is needed."""
+    errors: Errors
+    asked_model: bytes | None = None
+    """The model's name as the client wrote it, as JSON. None: it is the name that the engine uses."""
+    keepalive: bytes | None = CHAT_KEEPALIVE
+
+    def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
+        if self.streamed and not engine.get("Content-Type", "").startswith("text/event-stream"):
+            return CIMultiDict({"Content-Type": _SSE})
+        return headers.to_client(engine)
+
+    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
+        if self.asked_model is not None:
+            return encode_event(renamed(view, self.asked_model))
+        return event if event_data(event) is view else encode_event(view)
+
+    def aside(self, event: bytes) -> bytes:
+        return event
+
+    def done(self, event: bytes, capture: Capture) -> bytes:
+        return event
+
+    def rest(self, rest: bytes) -> bytes:
+        return rest
+
+    def whole(self, view: bytes, capture: Capture) -> bytes:
+        if self.asked_model is not None:
+            view = renamed(view, self.asked_model)
+        return b"".join(self.unfold(view)) if self.streamed else view
+
+    def folded(self) -> bytes:
+        raise AssertionError("the engine streams only to clients that asked it to")
+
+    def failure(self, status: int, message: str) -> bytes:
+        return encode_event(self.errors.encode(status, message))
+
+
+@dataclass(slots=True)
+class Translated:
+    """The reply in the client's dialect, piece by piece as the engine streams it."""
+
+    streamed: bool
+    spoken: Spoken
+    envelope: Envelope
+    keep: bool
+    """Whether the whole reply is wanted at the end: for a client that wants no stream, or to be stored."""
+    keepalive: bytes | None = None
+    losses: list[Loss] = field(default_factory=list)
+    _reader: PieceReader = field(default_factory=PieceReader)
+    _encoder: StreamEncoder = field(init=False)
+    _pieces: list[Piece] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.keepalive = self.spoken.keepalive
+        self._encoder = self.spoken.stream(self.envelope)
+        self._encoder.losses = self.losses
+
+    def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
+        name, prefix = self.spoken.request_id
+        kind = self.spoken.stream_type if self.streamed else "application/json"
+        return CIMultiDict({"Content-Type": kind, name: prefix + self.envelope.id})
+
+    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
+        if capture.error is not None:
+            return self.failure(*engine_error(capture.error))
+        return self._say(self._reader.feed(view), capture)
+
+    def aside(self, event: bytes) -> bytes:
+        return b""
+
+    def done(self, event: bytes, capture: Capture) -> bytes:
+        # An engine that reports an error says that it is done all the same; the client was told of the failure.
+        return b"" if capture.error is not None else self._say([self._reader.end()], capture)
+
+    def rest(self, rest: bytes) -> bytes:
+        return b""
+
+    def whole(self, view: bytes, capture: Capture) -> bytes:
+        said = b"".join(
+            self.done(event, capture) if data == DONE else self.event(event, data, capture)
+            for event in unfold(view, usage=True)
+            if (data := event_data(event)) is not None
+        )
+        return said if self.streamed else self.folded()
+
+    def folded(self) -> bytes:
+        encoded = self.spoken.reply(fold(self._pieces), self.envelope)
+        if not self.streamed:
+            self.losses.extend(encoded.losses)
+        return encoded.body
+
+    def failure(self, status: int, message: str) -> bytes:
+        return self._encoder.error(status, message)
+
+    def _say(self, pieces: Iterable[Piece], capture: Capture) -> bytes:
+        out = []
+        for found in pieces:
+            piece = _completed(found, capture)
+            if self.keep:
+                self._pieces.append(piece)
+            if self.streamed:
+                out.append(self._encoder.feed(piece))
+        return b"".join(out)
+
+
+def _completed(piece: Piece, capture: Capture) -> Piece:
+    """With what the tokens tell and the engine's words do not (yet)."""
+    if isinstance(piece, Begin) and piece.prompt_tokens is None and capture.prompt is not None:
+        return replace(piece, prompt_tokens=len(capture.prompt))
+    if isinstance(piece, Final) and piece.usage is None and capture.prompt is not None:
+        sampled = sum(len(choice.token_ids()) for choice in capture.choices.values())
+        return Final(Usage(len(capture.prompt), sampled))
+    return piece
+
+
+class _EngineError(msgspec.Struct):
+    message: str = ""
+    code: int | str | None = None
+    error: msgspec.Raw = msgspec.Raw()
+    """The same once more inside, as an answer's body has it."""
+
+
+def engine_error(text: str | bytes) -> tuple[int, str]:
+    """Status and message of an error that the engine wrote, with or without `error` around it; the text itself otherwise."""
+    raw = text.encode() if isinstance(text, str) else text
+    try:
+        said = msgspec.json.decode(raw, type=_EngineError)
+        if said.error:
+            said = msgspec.json.decode(said.error, type=_EngineError)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _ENGINE_FAILED, raw.decode("utf-8", "replace")
+    status = said.code if isinstance(said.code, int) and 400 <= said.code < 600 else _ENGINE_FAILED
+    return status, said.message or raw.decode("utf-8", "replace")

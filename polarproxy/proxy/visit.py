@@ -1,0 +1,47 @@
+"""Who asks, and for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+    from multidict import CIMultiDictProxy
+
+    from polarproxy.proxy.address import Address
+    from polarproxy.proxy.routes import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request to a route that a dialect has."""
+
+    http: web.Request
+    """On a WebSocket: the request that opened it."""
+    address: Address
+    route: Route
+
+    @property
+    def headers(self) -> CIMultiDictProxy[str]:
+        """The request's headers."""
+        return self.http.headers
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The query string's members."""
+        return self.http.query
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a client sent, and what it means with everything put in that it refers to."""
+
+    body: bytes
+    whole: bytes
+    session_id: str | None = None
+    """The session of the earlier response that it continues. None: it continues none by name."""
+    sent: bytes | None = None
+    """The body as it came, when halves of characters in it had to be replaced to read it. None: it came as `body`."""

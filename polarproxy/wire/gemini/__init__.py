@@ -1,0 +1,1 @@
+"""Google's Gemini API: generateContent, streamGenerateContent, countTokens and models."""

@@ -1,0 +1,127 @@
+"""OpenCode 1.18.33 over chat: a title beside the first turn, session ids in its headers, its own sub-agents."""
+
+import json
+
+import pytest
+
+from polarproxy.model import Dialect
+from tests.fakes import Turn
+from tests.harnesses.conftest import Opener
+from tests.harnesses.scripted import Rule, asked, cut, fails, filled, offered, overflows, says, uses
+from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+
+pytestmark = pytest.mark.harness
+
+PROMPT = "create out.txt containing hello"
+ACT = uses("bash", text="I will run a command.", reasoning="A file is wanted.", command="echo hello > out.txt")
+DONE = says("Done: out.txt contains hello.")
+SMALL = "mock-small"
+
+
+def configuration(access: Access) -> str:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{access.url}/v1", "apiKey": access.key, "headers": {"X-Run-Id": "run42"}},
+        "models": {
+            MODEL: {"reasoning": True, "tool_call": True, "limit": {"context": 131_072, "output": 8_192}},
+            SMALL: {},
+        },
+    }
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": f"polar/{MODEL}",
+        "small_model": f"polar/{SMALL}",
+        "permission": {"*": "allow"},
+        "provider": {"polar": provider},
+    }
+    return json.dumps(settings)
+
+
+OPENCODE = Harness(
+    dialect=Dialect.CHAT,
+    named_by="key",
+    command=lambda prompt: ["opencode", "run", prompt],
+    resume=lambda prompt: ["opencode", "run", "--continue", prompt],
+    environment=lambda _: {
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        # It installs a package for plugins beside its configuration at every start.
+        "npm_config_offline": "true",
+    },
+    files=lambda access: {".config/opencode/opencode.json": configuration(access)},
+)
+
+TITLE = Rule("title", lambda ask: not ask.tools and len(ask.said) == 3, (says("A small file"),))
+COMPACTION = Rule("compaction", lambda ask: not ask.tools and len(ask.said) == 2, (says("Out.txt was made."),))
+
+
+def main(*turns: Turn) -> Rule:
+    return Rule("main", offered("task"), turns)
+
+
+async def test_a_tool_call_an_answer_and_a_second_prompt(perform: Opener) -> None:
+    stage = await perform(OPENCODE, TITLE, main(ACT, DONE, says("Yes, I did.")))
+    ended = await stage.tell(PROMPT)
+    assert ended.exit_code == 0, ended
+    assert ended.stdout.splitlines()[-1] == "Done: out.txt contains hello."
+    assert (stage.place.repo / "out.txt").read_text() == "hello\n"
+    ended = await stage.tell("did you?", resume=True)
+    assert (ended.exit_code, ended.stdout.strip()) == (0, "Yes, I did."), ended
+    # A thought comes back, arguments are written anew.
+    message = stage.scenario.asks("main")[2].body["messages"][2]
+    assert message["reasoning_content"] == "A file is wanted."
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"command":"echo hello > out.txt"}'
+    calls = await stage.record()
+    assert statuses(calls) == ["completed"] * 4
+    assert sorted(call.requested_model or "" for call in calls) == [MODEL] * 3 + [SMALL]
+    assert {header(call, "x-run-id") for call in calls} == {"run42"}
+    (own,) = {header(call, "x-session-id") for call in calls}
+    assert str(own).startswith("ses_")
+
+
+async def test_a_sub_agent_names_its_parent(perform: Opener) -> None:
+    task = "Please reply with the word pong."
+    agent = uses("task", description="sub task", prompt=task, subagent_type="general")
+    sub = Rule("sub", asked(task), (says("pong"),))
+    stage = await perform(OPENCODE, TITLE, sub, main(agent, says("It said pong.")))
+    ended = await stage.tell("ask a sub-agent")
+    assert (ended.exit_code, ended.stdout.strip()) == (0, "It said pong."), ended
+    calls = await stage.record()
+    assert statuses(calls) == ["completed"] * 4
+    (child,) = [call for call in calls if header(call, "x-parent-session-id")]
+    (parent,) = {header(call, "x-session-id") for call in calls if call is not child}
+    assert header(child, "x-parent-session-id") == parent
+    assert header(child, "x-session-id") not in (parent, None)
+    assert b"reply with the word pong" in child.request_body
+
+
+async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
+    stage = await perform(OPENCODE, TITLE, COMPACTION, main(filled(ACT, 130_000), DONE))
+    ended = await stage.tell(PROMPT)
+    assert ended.exit_code == 0, ended
+    assert ended.stdout.splitlines()[-1] == "Done: out.txt contains hello."
+    assert sorted(stage.scenario.order) == ["compaction", "main", "main", "title"]
+    assert "Out.txt was made." in stage.scenario.asks("main")[1].said
+    assert statuses(await stage.record()) == ["completed"] * 4
+
+
+async def test_an_overflow_is_compacted(perform: Opener) -> None:
+    """It goes on with what it was told to sum up, and ends with the engine's words all the same."""
+    stage = await perform(OPENCODE, TITLE, COMPACTION, main(ACT, overflows(), DONE))
+    ended = await stage.tell(PROMPT)
+    assert ended.exit_code == 1, ended
+    assert ended.stdout.splitlines()[-1] == "Done: out.txt contains hello."
+    assert "maximum context length is 262144 tokens" in ended.stderr
+    assert sorted(stage.scenario.order) == ["compaction", "main", "main", "main", "title"]
+    assert sorted(statuses(await stage.record())) == ["completed"] * 4 + ["rejected"]
+
+
+async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
+    stage = await perform(OPENCODE, TITLE, main(fails(500), cut(ACT, "call"), ACT, DONE))
+    ended = await stage.tell(PROMPT)
+    assert ended.exit_code == 0, ended
+    assert ended.stdout.splitlines()[-1] == "Done: out.txt contains hello."
+    assert [len(ask.said) for ask in stage.scenario.asks("main")[:3]] == [2, 2, 2]
+    assert sorted(statuses(await stage.record())) == ["completed"] * 3 + ["engine_error"] * 2
