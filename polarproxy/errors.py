@@ -79,3 +79,7 @@ class BadReward(PolarproxyError):
 
 class BadExport(PolarproxyError):
     """An export cannot be made from these sessions with these options."""
+
+
+class BadArchive(PolarproxyError):
+    """A file is no archive of sessions, is damaged or cut off, or was made by a newer version."""

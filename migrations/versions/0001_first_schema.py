@@ -10,6 +10,22 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+LARGE = (
+    ("bodies", "data"),
+    ("calls", "prompt_suffix"),
+    ("calls", "headers"),
+    ("calls", "error"),
+    ("calls", "losses"),
+    ("completions", "token_ids"),
+    ("completions", "logprobs"),
+    ("responses", "input"),
+    ("responses", "reply"),
+    ("sessions", "metadata"),
+)
+"""What PostgreSQL would try to compress: slowly, and mostly what is compressed already."""
+
 
 def upgrade() -> None:
     op.create_table(
@@ -27,10 +43,10 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("origin", sa.String(length=16), nullable=False),
         sa.Column("status", sa.String(length=32), nullable=False),
-        sa.Column("task_id", sa.Text(), nullable=True),
-        sa.Column("group_id", sa.Text(), nullable=True),
-        sa.Column("harness", sa.Text(), nullable=True),
-        sa.Column("model", sa.Text(), nullable=True),
+        sa.Column("task_id", sa.String(), nullable=True),
+        sa.Column("group_id", sa.String(), nullable=True),
+        sa.Column("harness", sa.String(), nullable=True),
+        sa.Column("model", sa.String(), nullable=True),
         sa.Column("metadata", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("session_id", name=op.f("pk_sessions")),
     )
@@ -41,7 +57,7 @@ def upgrade() -> None:
 
     op.create_table(
         "token_texts",
-        sa.Column("model", sa.String(length=255), nullable=False),
+        sa.Column("model", sa.String(), nullable=False),
         sa.Column("token_id", sa.Integer(), nullable=False),
         sa.Column("text", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("model", "token_id", name=op.f("pk_token_texts")),
@@ -53,14 +69,14 @@ def upgrade() -> None:
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("arrived_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("dialect", sa.String(length=16), nullable=False),
-        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("path", sa.String(), nullable=False),
         sa.Column("streamed", sa.Boolean(), nullable=False),
         sa.Column("engine", sa.String(length=16), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("http_status", sa.Integer(), nullable=True),
-        sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("requested_model", sa.Text(), nullable=True),
-        sa.Column("served_model", sa.Text(), nullable=True),
+        sa.Column("error", sa.String(), nullable=True),
+        sa.Column("requested_model", sa.String(), nullable=True),
+        sa.Column("served_model", sa.String(), nullable=True),
         sa.Column("token_source", sa.String(length=16), nullable=False),
         sa.Column("prompt_length", sa.Integer(), nullable=True),
         sa.Column("prompt_digest", sa.LargeBinary(16), nullable=True),
@@ -68,20 +84,20 @@ def upgrade() -> None:
         sa.Column("base_choice", sa.Integer(), nullable=True),
         sa.Column("base_length", sa.Integer(), nullable=True),
         sa.Column("prompt_suffix", sa.LargeBinary(), nullable=True),
-        sa.Column("usage_prompt_tokens", sa.Integer(), nullable=True),
-        sa.Column("usage_completion_tokens", sa.Integer(), nullable=True),
-        sa.Column("usage_cached_tokens", sa.Integer(), nullable=True),
-        sa.Column("usage_reasoning_tokens", sa.Integer(), nullable=True),
+        sa.Column("usage_prompt_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("usage_completion_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("usage_cached_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("usage_reasoning_tokens", sa.BigInteger(), nullable=True),
         sa.Column("temperature", sa.Float(), nullable=True),
         sa.Column("top_p", sa.Float(), nullable=True),
-        sa.Column("top_k", sa.Integer(), nullable=True),
+        sa.Column("top_k", sa.BigInteger(), nullable=True),
         sa.Column("min_p", sa.Float(), nullable=True),
         sa.Column("presence_penalty", sa.Float(), nullable=True),
         sa.Column("frequency_penalty", sa.Float(), nullable=True),
         sa.Column("repetition_penalty", sa.Float(), nullable=True),
-        sa.Column("max_tokens", sa.Integer(), nullable=True),
-        sa.Column("seed", sa.String(length=24), nullable=True),
-        sa.Column("n", sa.Integer(), nullable=False),
+        sa.Column("max_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("seed", sa.Text(), nullable=True),
+        sa.Column("n", sa.BigInteger(), nullable=False),
         sa.Column("logprobs_mode", sa.String(length=16), nullable=False),
         sa.Column("headers", sa.Text(), nullable=False),
         sa.Column("body_digest", sa.LargeBinary(16), nullable=True),
@@ -90,11 +106,11 @@ def upgrade() -> None:
         sa.Column("caveat", sa.String(length=16), nullable=True),
         sa.Column("losses", sa.Text(), nullable=True),
         sa.Column("choices", sa.Integer(), nullable=False),
-        sa.Column("engine_request_id", sa.Text(), nullable=True),
+        sa.Column("engine_request_id", sa.String(), nullable=True),
         sa.Column("policy_version_min", sa.Integer(), nullable=False),
         sa.Column("policy_version_max", sa.Integer(), nullable=False),
-        sa.Column("first_byte_us", sa.Integer(), nullable=True),
-        sa.Column("last_byte_us", sa.Integer(), nullable=True),
+        sa.Column("first_byte_us", sa.BigInteger(), nullable=True),
+        sa.Column("last_byte_us", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["body_digest"], ["bodies.digest"], name=op.f("fk_calls_body_digest_bodies")),
         sa.ForeignKeyConstraint(["session_id"], ["sessions.session_id"], name=op.f("fk_calls_session_id_sessions")),
         sa.PrimaryKeyConstraint("call_id", name=op.f("pk_calls")),
@@ -102,7 +118,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "rewards",
-        sa.Column("reward_id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("reward_id", ROW_NUMBER, autoincrement=True, nullable=False),
         sa.Column("session_id", sa.String(length=128), nullable=False),
         sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("value", sa.Float(), nullable=False),
@@ -114,11 +130,11 @@ def upgrade() -> None:
 
     op.create_table(
         "call_facts",
-        sa.Column("fact_id", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("fact_id", ROW_NUMBER, autoincrement=True, nullable=False),
         sa.Column("call_id", sa.String(length=32), nullable=False),
         sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("name", sa.String(length=16), nullable=False),
-        sa.Column("value", sa.Text(), nullable=False),
+        sa.Column("value", sa.String(), nullable=False),
         sa.ForeignKeyConstraint(["call_id"], ["calls.call_id"], name=op.f("fk_call_facts_call_id_calls")),
         sa.PrimaryKeyConstraint("fact_id", name=op.f("pk_call_facts")),
     )
@@ -134,7 +150,7 @@ def upgrade() -> None:
         sa.Column("logprobs", sa.LargeBinary(), nullable=True),
         sa.Column("digest", sa.LargeBinary(16), nullable=False),
         sa.Column("finish_reason", sa.String(length=16), nullable=True),
-        sa.Column("stop_reason", sa.Text(), nullable=True),
+        sa.Column("stop_reason", sa.String(), nullable=True),
         sa.ForeignKeyConstraint(["call_id"], ["calls.call_id"], name=op.f("fk_completions_call_id_calls")),
         sa.PrimaryKeyConstraint("call_id", "choice_index", name=op.f("pk_completions")),
     )
@@ -142,7 +158,7 @@ def upgrade() -> None:
         "responses",
         sa.Column("response_id", sa.String(length=64), nullable=False),
         sa.Column("call_id", sa.String(length=32), nullable=False),
-        sa.Column("previous_id", sa.String(length=64), nullable=True),
+        sa.Column("previous_id", sa.String(), nullable=True),
         sa.Column("input", sa.LargeBinary(), nullable=False),
         sa.Column("reply", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["call_id"], ["calls.call_id"], name=op.f("fk_responses_call_id_calls")),
@@ -150,8 +166,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "reward_components",
-        sa.Column("reward_id", sa.Integer(), nullable=False),
-        sa.Column("name", sa.String(length=128), nullable=False),
+        sa.Column("reward_id", ROW_NUMBER, nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
         sa.Column("place", sa.Integer(), nullable=False),
         sa.Column("value", sa.Float(), nullable=False),
         sa.ForeignKeyConstraint(
@@ -159,9 +175,26 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("reward_id", "name", name=op.f("pk_reward_components")),
     )
+    op.create_table(
+        "session_heads",
+        sa.Column("session_id", sa.String(length=128), nullable=False),
+        sa.Column("next_ordinal", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("session_id", name=op.f("pk_session_heads")),
+    )
+    op.create_table(
+        "policy_versions",
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("version", name=op.f("pk_policy_versions")),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        for table, column in LARGE:
+            op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:
+    op.drop_table("policy_versions")
+    op.drop_table("session_heads")
     op.drop_table("reward_components")
     op.drop_table("responses")
     op.drop_table("completions")

@@ -17,7 +17,7 @@ from polarproxy.cli.doctor import doctor
 from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
 from polarproxy.cli.serve import serve
-from polarproxy.errors import BadExport, BadReward, BadSettings, InvalidValue, NotFound, PolarproxyError, WrongDatabase
+from polarproxy.errors import BadArchive, BadExport, BadReward, BadSettings, InvalidValue, NotFound, PolarproxyError, WrongDatabase
 
 app = typer.Typer(
     name="polarproxy",
@@ -54,7 +54,7 @@ app.add_typer(trajectories.app, name="trajectories")
 app.add_typer(reward.app, name="reward")
 app.add_typer(db.app, name="db")
 
-_WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, InvalidValue)
+_WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
 
 def run() -> None:

@@ -31,6 +31,8 @@ class EngineFacts:
     """Digest of the chat template. None: the engine does not show it."""
     defaults: Sampling = field(default_factory=Sampling)
     """Sampling parameters that it applies when a request names none. None in a field: not known."""
+    thinking_budgets: bool = False
+    """Whether it keeps to a `thinking_token_budget`; vLLM refuses one unless it has a reasoning parser."""
     models: tuple[str, ...] = ()
     """Every model it serves, adapters included."""
 
@@ -61,6 +63,11 @@ def template_digest(props: bytes) -> str | None:
     value = read_json(props)
     template = value.get("chat_template") if isinstance(value, dict) else None
     return xxhash.xxh3_128_hexdigest(template.encode()) if isinstance(template, str) else None
+
+
+def budget_request(model: str) -> bytes:
+    """A completion of one token under a thinking budget, to see whether the engine takes one."""
+    return msgspec.json.encode({"model": model, "prompt": PROBE_PROMPT, "max_tokens": 1, "thinking_token_budget": 1})
 
 
 def mode_request(model: str, temperature: float) -> bytes:

@@ -25,6 +25,7 @@ from polarproxy.wire.surrogates import HALVES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from polarproxy.engine.probe import EngineFacts
     from polarproxy.model import Caveat, Sampling
     from polarproxy.proxy.routes import Route
     from polarproxy.proxy.speech import Speech
@@ -79,13 +80,13 @@ class Asking:
     """What could not be translated, of the request and, once it is there, of the reply."""
     store_reply: bool = False
     """Whether the client may ask for the reply again (Responses)."""
-    keep_reply: bool = False
-    """Whether the whole reply is wanted besides the stream."""
     reply: bytes | None = None
     """The whole reply in the client's dialect. None: it is not there yet, or not wanted."""
 
 
-def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str, *, keep_reply: bool) -> Asking:
+def understand(
+    route: Route, query: Mapping[str, str], said: Said, call_id: str, facts: EngineFacts, *, keep_reply: bool
+) -> Asking:
     """Raises `BadRequest`."""
     elapsed_ms = _stopwatch()
     spoken_as = spoken(route, query)
@@ -93,7 +94,7 @@ def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str,
         return _native(route, said.body, call_id)
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
-    encoded = encode_request(asked)
+    encoded = encode_request(asked, budgets=facts.thinking_budgets)
     store = route.dialect is Dialect.RESPONSES and _wants_storage(said.body)
     envelope = Envelope(
         id=call_id,
@@ -103,7 +104,6 @@ def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str,
         context=context_of(said.body) if route.dialect is Dialect.RESPONSES else {},
         elapsed_ms=elapsed_ms,
     )
-    keep = store or keep_reply
     losses = [*decoded.losses, *encoded.losses]
     if said.sent is not None:
         losses.append(HALVES)
@@ -117,10 +117,9 @@ def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str,
         streamed=streamed,
         engine_route=CHAT_ROUTE,
         request=chat.read_request(encoded.body),
-        speech=Translated(streamed, spoken_as, envelope, keep=keep or not streamed, losses=losses),
+        speech=Translated(streamed, spoken_as, envelope, keep=store or keep_reply or not streamed, losses=losses),
         losses=losses,
         store_reply=store,
-        keep_reply=keep,
     )
 
 

@@ -169,8 +169,7 @@ class Carrier:
     async def _engine_said_error(self, relay: StreamRelay, error: str) -> web.StreamResponse:
         """The engine ended its stream with an error; in the client's dialect such a stream must not end cleanly."""
         if self.speech.streamed:
-            await self.outlet.write(b"".join(relay.held))
-            return self.outlet.reset()
+            return await self.outlet.break_off(b"".join(relay.held))
         return await self._refuse(Refusal(*engine_error(error)))
 
     def _require_end(self, relay: StreamRelay) -> None:
@@ -187,8 +186,7 @@ class Carrier:
             self._record_lost(_failed(error), str(error))
         if not self.speech.streamed:
             return await self._refuse(refusal(error))
-        await self.outlet.write(self.speech.failure(status_of(error), str(error)))
-        return self.outlet.reset()
+        return await self.outlet.break_off(self.speech.failure(status_of(error), str(error)))
 
     async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> web.StreamResponse:
         self.parts.forget_engine()
@@ -204,7 +202,8 @@ class Carrier:
 
     async def _record(self, status: CallStatus) -> None:
         exchange, asking = self.exchange, self.exchange.asking
-        if asking.keep_reply and exchange.capture.error is None:
+        if self.speech.keep and exchange.capture.error is None:
+            # What the whole reply cannot say belongs into the record too.
             asking.reply = self.speech.folded()
             if asking.store_reply:
                 exchange.response = stored_response(asking)

@@ -85,11 +85,18 @@ def access(base: str, session_id: str, key: str) -> dict[str, Any]:
     return {
         "session_id": session_id,
         "api_key": key,
-        "base_urls": {"openai": f"{root}/v1", "anthropic": root, "gemini": root},
+        "base_urls": {"openai": f"{root}/v1", "anthropic": root, "gemini": root, "bedrock": root},
         "env": {
             "openai": {"OPENAI_BASE_URL": f"{root}/v1", "OPENAI_API_BASE": f"{root}/v1", "OPENAI_API_KEY": key},
             "anthropic": {"ANTHROPIC_BASE_URL": root, "ANTHROPIC_API_KEY": key},
             "gemini": {"GOOGLE_GEMINI_BASE_URL": root, "GEMINI_API_KEY": key},
+            "bedrock": {
+                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": root,
+                "AWS_ACCESS_KEY_ID": key,
+                "AWS_SECRET_ACCESS_KEY": "unused",
+                "AWS_REGION": "us-east-1",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            },
         },
     }
 

@@ -65,6 +65,8 @@ class Spoken:
     stream_type: str
     keepalive: bytes | None
     """What its clients pass over in a stream. None: nothing at all."""
+    says_failure: bool
+    """Whether its clients go on sensibly after an error inside a stream; the others know what to do about a reset."""
     request_id: tuple[str, str]
     """Name of the header with the request's id, and what the id begins with."""
 
@@ -82,20 +84,23 @@ CHAT_KEEPALIVE = b": keep-alive\n\n"
 
 _SPOKEN: dict[Dialect, Spoken] = {
     Dialect.RESPONSES: Spoken(
-        responses_reply, ResponsesEncoder, _SSE, responses_errors.KEEPALIVE, ("x-request-id", "req_")
+        responses_reply, ResponsesEncoder, _SSE, responses_errors.KEEPALIVE, True, ("x-request-id", "req_")
     ),
-    Dialect.MESSAGES: Spoken(messages_reply, MessagesEncoder, _SSE, messages_errors.KEEPALIVE, ("request-id", "req_")),
-    Dialect.GEMINI: Spoken(gemini_reply, GeminiEncoder, _SSE, gemini_errors.KEEPALIVE, ("x-request-id", "")),
+    Dialect.MESSAGES: Spoken(
+        messages_reply, MessagesEncoder, _SSE, messages_errors.KEEPALIVE, True, ("request-id", "req_")
+    ),
+    Dialect.GEMINI: Spoken(gemini_reply, GeminiEncoder, _SSE, gemini_errors.KEEPALIVE, False, ("x-request-id", "")),
     Dialect.BEDROCK: Spoken(
         bedrock_reply,
         BedrockEncoder,
         "application/vnd.amazon.eventstream",
         bedrock_errors.KEEPALIVE,
+        True,
         ("x-amzn-RequestId", ""),
     ),
 }
 _GEMINI_ARRAY = Spoken(
-    gemini_reply, lambda envelope: GeminiEncoder(envelope, array=True), _JSON, None, ("x-request-id", "")
+    gemini_reply, lambda envelope: GeminiEncoder(envelope, array=True), _JSON, None, False, ("x-request-id", "")
 )
 
 

@@ -54,6 +54,7 @@ async def discover(upstream: Upstream, wanted: EngineName = "auto") -> EngineFac
             logprobs_mode=await _logprobs_mode(upstream, facts.model or ""),
             template_digest=await _template(upstream, "/tokenizer_info"),
             defaults=await _defaults(upstream, facts.model or ""),
+            thinking_budgets=await _takes_budgets(upstream, facts.model or ""),
         )
     if facts.name == "llamacpp":
         return replace(facts, template_digest=await _template(upstream, "/props"))
@@ -64,6 +65,10 @@ async def _logprobs_mode(upstream: Upstream, model: str) -> LogprobsMode:
     cool = await _ask(upstream, "POST", "/v1/completions", probe.mode_request(model, 1.0))
     hot = await _ask(upstream, "POST", "/v1/completions", probe.mode_request(model, 2.0))
     return LogprobsMode.UNKNOWN if cool is None or hot is None else probe.logprobs_mode(cool, hot)
+
+
+async def _takes_budgets(upstream: Upstream, model: str) -> bool:
+    return await _ask(upstream, "POST", "/v1/completions", probe.budget_request(model)) is not None
 
 
 async def _template(upstream: Upstream, path: str) -> str | None:

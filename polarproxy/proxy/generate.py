@@ -32,9 +32,9 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     followed by the carrier's `run`, which records the call whatever comes.
     """
     call_id = new_id("c")
-    asking = understand(visit.route, visit.query, said, call_id, keep_reply=keep_reply)
-    serve_as(asking, await parts.names.served(asking.model, parts))
     facts = await parts.engine_facts()
+    asking = understand(visit.route, visit.query, said, call_id, facts, keep_reply=keep_reply)
+    serve_as(asking, await parts.names.served(asking.model, parts))
     fit_limit(asking, facts.max_model_len)
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")

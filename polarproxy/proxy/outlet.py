@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import struct
 from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import WSCloseCode, web
@@ -15,6 +18,11 @@ if TYPE_CHECKING:
 
     from polarproxy.model import Dialect
     from polarproxy.proxy.replies import Refusal
+
+
+_READ_S = 0.1
+"""How long a client has to read what it was sent before its connection is reset."""
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Outlet(Protocol):
@@ -40,8 +48,8 @@ class Outlet(Protocol):
         """An error in place of a reply."""
         ...
 
-    def reset(self) -> web.StreamResponse:
-        """Cuts the connection: the stream failed, and must not look like one that ended."""
+    async def break_off(self, last: bytes) -> web.StreamResponse:
+        """The stream failed, and must not look like one that ended. `last`: what tells the client; without it, a reset."""
         ...
 
     @property
@@ -77,9 +85,20 @@ class HttpOutlet:
     async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
         return await self.answer(*refusal.said(dialect))
 
-    def reset(self) -> web.StreamResponse:
-        if self._http.transport is not None:
-            self._http.transport.close()
+    async def break_off(self, last: bytes) -> web.StreamResponse:
+        if last:
+            await self._stream.write(last)
+        else:
+            # A reset takes with it what the client has not read yet.
+            await asyncio.sleep(_READ_S)
+        transport = self._http.transport
+        if transport is None:
+            return self._stream
+        if last:
+            transport.close()
+        elif isinstance(transport, asyncio.Transport):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            transport.abort()
         return self._stream
 
     @property
@@ -120,7 +139,8 @@ class SocketOutlet:
         await self.send(error_frame(status, body, head.get("Retry-After"), self._stream_id))
         return self._socket
 
-    def reset(self) -> web.StreamResponse:
+    async def break_off(self, last: bytes) -> web.StreamResponse:
+        await self.write(last)
         self.failed = True
         return self._socket
 

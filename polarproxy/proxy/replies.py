@@ -24,6 +24,8 @@ from polarproxy.model import Dialect
 from polarproxy.proxy.dialects import ERRORS
 
 RETRY_AFTER_S = 2
+_FINAL = frozenset((409, 501))
+"""Asked again, it would be refused again; SDKs ask again unless they are told."""
 
 _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (BadRequest, 400),
@@ -61,6 +63,8 @@ class Refusal:
         retry_after = self.retry_after or (str(RETRY_AFTER_S) if self.status == 503 else None)
         if retry_after is not None:
             head["Retry-After"] = retry_after
+        if self.status in _FINAL:
+            head["x-should-retry"] = "false"
         return errors.status(self.status), head, errors.encode(self.status, self.message)
 
 

@@ -38,19 +38,21 @@ def _items(found: StoredResponse) -> list[bytes]:
 
 
 class Memory:
-    """The responses of one WebSocket, which its client may continue whether they are stored or not."""
+    """The responses of one WebSocket, which its client may continue whether they are stored or not.
+
+    A client continues the latest response of its stream: older ones are let go.
+    """
 
     def __init__(self) -> None:
-        self._items: dict[str, list[bytes]] = {}
+        self._latest: dict[str | None, tuple[str, list[bytes]]] = {}
 
     def of(self, response_id: str) -> list[bytes] | None:
         """All items up to and with this response; None when it is not of this socket."""
-        return self._items.get(response_id)
+        return next((said for known, said in self._latest.values() if known == response_id), None)
 
-    def remember(self, response_id: str, all_items: list[bytes]) -> None:
-        """Keeps them as long as the socket lives. A client continues its latest response: older ones are let go."""
-        self._items.clear()
-        self._items[response_id] = all_items
+    def remember(self, stream_id: str | None, response_id: str, all_items: list[bytes]) -> None:
+        """Keeps them as long as the socket lives, or until the stream's next response. None: the client named no stream."""
+        self._latest[stream_id] = (response_id, all_items)
 
 
 async def with_earlier(parts: Parts, visit: Visit, body: bytes, memory: Memory | None = None) -> Said:

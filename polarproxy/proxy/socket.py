@@ -72,7 +72,7 @@ async def _turn(parts: Parts, visit: Visit, socket: web.WebSocketResponse, memor
     reply = carrier.exchange.asking.reply
     if reply is not None:
         own = items.input_items(said.whole, carrier.exchange.call_id)
-        memory.remember(f"resp_{carrier.exchange.call_id}", [*own, *items.output_items(reply)])
+        memory.remember(head.stream_id, f"resp_{carrier.exchange.call_id}", [*own, *items.output_items(reply)])
     return not outlet.failed
 
 
@@ -98,4 +98,4 @@ async def _prewarm(outlet: SocketOutlet, memory: Memory, head: Head, said: Said)
     )
     for frame in prewarmed(envelope, head.stream_id):
         await outlet.send(frame)
-    memory.remember(f"resp_{envelope.id}", items.input_items(said.whole, envelope.id))
+    memory.remember(head.stream_id, f"resp_{envelope.id}", items.input_items(said.whole, envelope.id))

@@ -34,6 +34,8 @@ class Speech(Protocol):
 
     streamed: bool
     """Whether the client wants a stream."""
+    keep: bool
+    """Whether the whole reply is wanted at the end: for a client that wants no stream, or to be stored."""
     keepalive: bytes | None
 
     def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
@@ -65,7 +67,7 @@ class Speech(Protocol):
         ...
 
     def failure(self, status: int, message: str) -> bytes:
-        """What a client in the middle of a stream is told."""
+        """What a client in the middle of a stream is told before its connection is cut; may be empty."""
         ...
 
 
@@ -79,6 +81,7 @@ class Native:
     errors: Errors
     asked_model: bytes | None = None
     """The model's name as the client wrote it, as JSON. None: it is the name that the engine uses."""
+    keep: bool = False
     keepalive: bytes | None = CHAT_KEEPALIVE
 
     def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
@@ -109,7 +112,8 @@ class Native:
         raise AssertionError("the engine streams only to clients that asked it to")
 
     def failure(self, status: int, message: str) -> bytes:
-        return encode_event(self.errors.encode(status, message))
+        """Nothing: an engine that goes away says nothing either, and harnesses ask again after a reset."""
+        return b""
 
 
 @dataclass(slots=True)
@@ -120,12 +124,13 @@ class Translated:
     spoken: Spoken
     envelope: Envelope
     keep: bool
-    """Whether the whole reply is wanted at the end: for a client that wants no stream, or to be stored."""
     keepalive: bytes | None = None
     losses: list[Loss] = field(default_factory=list)
     _reader: PieceReader = field(default_factory=PieceReader)
     _encoder: StreamEncoder = field(init=False)
     _pieces: list[Piece] = field(default_factory=list)
+    _whole: bytes | None = None
+    """The whole reply. None: it was not made yet."""
 
     def __post_init__(self) -> None:
         self.keepalive = self.spoken.keepalive
@@ -161,13 +166,15 @@ class Translated:
         return said if self.streamed else self.folded()
 
     def folded(self) -> bytes:
-        encoded = self.spoken.reply(fold(self._pieces), self.envelope)
-        if not self.streamed:
-            self.losses.extend(encoded.losses)
-        return encoded.body
+        if self._whole is None:
+            encoded = self.spoken.reply(fold(self._pieces), self.envelope)
+            if not self.streamed:
+                self.losses.extend(encoded.losses)
+            self._whole = encoded.body
+        return self._whole
 
     def failure(self, status: int, message: str) -> bytes:
-        return self._encoder.error(status, message)
+        return self._encoder.error(status, message) if self.spoken.says_failure else b""
 
     def _say(self, pieces: Iterable[Piece], capture: Capture) -> bytes:
         out = []

@@ -15,9 +15,33 @@ from polarproxy.errors import WrongDatabase
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
+    from sqlalchemy.exc import DBAPIError
 
 BUSY_TIMEOUT_MS = 30_000
 _SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
+
+_POSTGRES_SESSION = {
+    # A commit is acknowledged when it is on the disk, whatever the server's default is.
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+    # Another proxy that stopped in the middle of a transaction holds nobody up for longer.
+    "lock_timeout": "15s",
+    "idle_in_transaction_session_timeout": "60s",
+    "default_transaction_isolation": r"read\ committed",
+}
+"""Settings of every connection. Those in the URL's own `options` come later and count."""
+_POSTGRES_CONNECTION = {
+    "fallback_application_name": "polarproxy",
+    "connect_timeout": 10,
+    # A server that went away without a word is noticed within half a minute, not after hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""Parameters of every connection that the URL does not name."""
+_ROLLED_BACK = frozenset({"40001", "40P01"})
+"""SQLSTATE of a transaction that lost against another one (serialisation, deadlock)."""
 
 
 def parse_url(text: str) -> URL:
@@ -54,12 +78,24 @@ def open_database(text: str, *, create: bool = False) -> Engine:
         if not path.parent.is_dir():
             raise WrongDatabase(f"cannot make a database in {path.parent}: there is no such folder")
     try:
-        engine = create_engine(url, pool_pre_ping=path is None)
+        engine = _postgres(url) if path is None else create_engine(url)
     except ModuleNotFoundError as error:
         raise WrongDatabase(f"{error.name} is missing; install it with: pip install 'polarproxy[postgres]'") from error
     if path is not None:
         _use_sqlite(engine)
     return engine
+
+
+def _postgres(url: URL) -> Engine:
+    """Readers see one moment, however many questions they ask; `for_writing` waits for others instead."""
+    settings = [f"-c {name}={value}" for name, value in _POSTGRES_SESSION.items()]
+    named = url.query.get("options", "")
+    options = " ".join([*settings, *([named] if isinstance(named, str) else named)]).strip()
+    given = {name: value for name, value in _POSTGRES_CONNECTION.items() if name not in url.query}
+    # A connection that broke while nobody used it is replaced before it is used.
+    return create_engine(
+        url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args={**given, "options": options}
+    )
 
 
 def _use_sqlite(engine: Engine) -> None:
@@ -98,5 +134,18 @@ def use_wal(engine: Engine) -> None:
 
 
 def for_writing(engine: Engine) -> Engine:
-    """The same database; its transactions take the write lock from the start."""
+    """The same database, for transactions that change it: SQLite takes the write lock from the start, PostgreSQL sees
+    what others committed meanwhile."""
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(writes=True, isolation_level="READ COMMITTED")
     return engine.execution_options(writes=True)
+
+
+def was_rolled_back(error: DBAPIError) -> bool:
+    """Whether the transaction lost against another one: nothing of it was done, and doing it again may well succeed."""
+    return getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
+
+
+def reason(error: DBAPIError) -> str:
+    """What the driver said, in one line."""
+    return " ".join(str(error.orig).split())

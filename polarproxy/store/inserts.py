@@ -55,9 +55,14 @@ class Inserts:
         """Inserts rows that all have the same columns. `once`: those whose key is there already stay as they are."""
         if not rows:
             return
+        if once and self._dialect.name == "postgresql" and len(rows) > 1:
+            # Other processes may be inserting the same rows: all take them in one order, so that no two wait for each other.
+            key = [column.name for column in table.primary_key]
+            rows = sorted(rows, key=lambda row: [row[name] for name in key])
         compiled = self._compiled.get((table, once))
         if compiled is None:
-            statement = self._once(table) if once else insert(table)
+            # Inline: nobody asks for the keys that the database makes.
+            statement = self._once(table) if once else insert(table).inline()
             compiled = self._compiled[table, once] = CompiledInsert(statement, list(rows[0]), self._dialect)
         compiled.run(connection, rows)
 

@@ -13,11 +13,13 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
-from polarproxy.store.database import for_writing, use_wal
+from polarproxy.store.database import for_writing, reason, use_wal
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+_MIGRATING = 7_014_201
+"""The lock that a migration of ours holds, among PostgreSQL's advisory locks."""
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -48,7 +50,8 @@ def current(engine: Engine) -> str | None:
             revision = MigrationContext.configure(connection).get_current_revision()
             tables = set(inspect(connection).get_table_names()) - {"alembic_version"}
     except DatabaseError as error:
-        raise WrongDatabase(f"{engine.url.render_as_string()} cannot be read as a database: {error.orig}") from error
+        what = "be read as a database" if engine.dialect.name == "sqlite" else "be used"
+        raise WrongDatabase(f"{engine.url.render_as_string()} cannot {what}: {reason(error)}") from error
     if revision is None and tables:
         names = ", ".join(sorted(tables)[:5])
         raise WrongDatabase(
@@ -66,9 +69,22 @@ def upgrade(engine: Engine) -> str:
             f"the database has schema {found}, made by a newer polarproxy; this one knows up to {head()}"
         )
     use_wal(engine)
+    _require_unicode(engine)
     if found != head():
         _run(engine, "head", up=True)
     return head()
+
+
+def _require_unicode(engine: Engine) -> None:
+    """Raises `WrongDatabase` for a database that cannot hold every text."""
+    if engine.dialect.name != "postgresql":
+        return
+    with engine.connect() as connection:
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise WrongDatabase(
+            f"{engine.url.render_as_string()} holds text as {encoding}; make a database with ENCODING 'UTF8'"
+        )
 
 
 def downgrade(engine: Engine, revision: str) -> None:
@@ -88,7 +104,10 @@ def _run(engine: Engine, revision: str, *, up: bool) -> None:
     config = _config()
     try:
         with for_writing(engine).begin() as connection:
+            if engine.dialect.name == "postgresql":
+                # One at a time, as SQLite has it by itself: the second one finds nothing left to do.
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATING})")
             config.attributes["connection"] = connection
             (command.upgrade if up else command.downgrade)(config, revision)
     except DatabaseError as error:
-        raise WrongDatabase(f"the database cannot be changed: {error.orig}") from error
+        raise WrongDatabase(f"the database cannot be changed: {reason(error)}") from error

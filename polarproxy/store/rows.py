@@ -27,6 +27,7 @@ from polarproxy.model import (
     Usage,
 )
 from polarproxy.store import codec
+from polarproxy.store.text import decode_pairs, encode_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from polarproxy.store.bases import Base
 
 Row = dict[str, Any]
-
-_pairs = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 
 
 def session_row(session: Session) -> Row:
@@ -51,7 +50,7 @@ def session_row(session: Session) -> Row:
         "group_id": session.group_id,
         "harness": session.harness,
         "model": session.model,
-        "metadata": msgspec.json.encode(session.metadata).decode(),
+        "metadata": encode_pairs(session.metadata),
     }
 
 
@@ -66,7 +65,7 @@ def read_session(row: RowMapping, reward: Reward | None) -> Session:
         group_id=row["group_id"],
         harness=row["harness"],
         model=row["model"],
-        metadata=_pairs.decode(row["metadata"]),
+        metadata=decode_pairs(row["metadata"]),
         reward=reward,
     )
 
@@ -111,14 +110,12 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "seed": None if sampling.seed is None else str(sampling.seed),
         "n": sampling.n,
         "logprobs_mode": sampling.logprobs_mode.value,
-        "headers": msgspec.json.encode(call.headers).decode(),
+        "headers": encode_pairs(call.headers),
         "body_digest": body_digest,
         "tools_digest": call.tools_digest,
         "template_digest": call.template_digest,
         "caveat": call.caveat and call.caveat.value,
-        "losses": msgspec.json.encode([(loss.where, loss.why) for loss in call.losses]).decode()
-        if call.losses
-        else None,
+        "losses": encode_pairs((loss.where, loss.why) for loss in call.losses) if call.losses else None,
         "choices": len(call.completions),
         "engine_request_id": call.engine_request_id,
         "policy_version_min": call.policy_version_min,
@@ -212,12 +209,12 @@ def _call(row: RowMapping, prompt: TokenIds | None, completions: tuple[Completio
         token_source=TokenSource(row["token_source"]),
         usage=_read_usage(row),
         sampling=_read_sampling(row),
-        headers=_pairs.decode(row["headers"]),
+        headers=decode_pairs(row["headers"]),
         request_body=body,
         tools_digest=row["tools_digest"],
         template_digest=row["template_digest"],
         caveat=None if row["caveat"] is None else Caveat(row["caveat"]),
-        losses=tuple(Loss(where, why) for where, why in _pairs.decode(row["losses"] or "[]")),
+        losses=tuple(Loss(where, why) for where, why in decode_pairs(row["losses"] or "[]")),
         engine_request_id=row["engine_request_id"],
         policy_version_min=row["policy_version_min"],
         policy_version_max=row["policy_version_max"],

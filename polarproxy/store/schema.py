@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -25,6 +26,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from polarproxy.store.text import AnyText
+
 if TYPE_CHECKING:
     from sqlalchemy import Dialect
 
@@ -37,6 +40,9 @@ NAMING = {
 }
 
 metadata = MetaData(naming_convention=NAMING)
+
+_ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite counts rows in 64 bits too, in a column of this type only."""
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -59,33 +65,33 @@ class UTCDateTime(TypeDecorator[datetime]):
 sessions = Table(
     "sessions",
     metadata,
-    Column("session_id", String(128), primary_key=True),
+    Column("session_id", AnyText(128), primary_key=True),
     Column("created_at", UTCDateTime, nullable=False, index=True),
     Column("origin", String(16), nullable=False),
     Column("status", String(32), nullable=False),
-    Column("task_id", Text, index=True),
-    Column("group_id", Text, index=True),
-    Column("harness", Text),
-    Column("model", Text),
+    Column("task_id", AnyText, index=True),
+    Column("group_id", AnyText, index=True),
+    Column("harness", AnyText),
+    Column("model", AnyText),
     Column("metadata", Text, nullable=False),
 )
 
 calls = Table(
     "calls",
     metadata,
-    Column("call_id", String(32), primary_key=True),
+    Column("call_id", AnyText(32), primary_key=True),
     Column("session_id", ForeignKey("sessions.session_id"), nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("arrived_at", UTCDateTime, nullable=False),
     Column("dialect", String(16), nullable=False),
-    Column("path", Text, nullable=False),
+    Column("path", AnyText, nullable=False),
     Column("streamed", Boolean, nullable=False),
     Column("engine", String(16), nullable=False),
     Column("status", String(16), nullable=False),
     Column("http_status", Integer),
-    Column("error", Text),
-    Column("requested_model", Text),
-    Column("served_model", Text),
+    Column("error", AnyText),
+    Column("requested_model", AnyText),
+    Column("served_model", AnyText),
     Column("token_source", String(16), nullable=False),
     Column("prompt_length", Integer),
     Column("prompt_digest", LargeBinary(16)),
@@ -93,20 +99,20 @@ calls = Table(
     Column("base_choice", Integer),
     Column("base_length", Integer),
     Column("prompt_suffix", LargeBinary),
-    Column("usage_prompt_tokens", Integer),
-    Column("usage_completion_tokens", Integer),
-    Column("usage_cached_tokens", Integer),
-    Column("usage_reasoning_tokens", Integer),
+    Column("usage_prompt_tokens", BigInteger),
+    Column("usage_completion_tokens", BigInteger),
+    Column("usage_cached_tokens", BigInteger),
+    Column("usage_reasoning_tokens", BigInteger),
     Column("temperature", Float),
     Column("top_p", Float),
-    Column("top_k", Integer),
+    Column("top_k", BigInteger),
     Column("min_p", Float),
     Column("presence_penalty", Float),
     Column("frequency_penalty", Float),
     Column("repetition_penalty", Float),
-    Column("max_tokens", Integer),
-    Column("seed", String(24)),
-    Column("n", Integer, nullable=False),
+    Column("max_tokens", BigInteger),
+    Column("seed", Text),
+    Column("n", BigInteger, nullable=False),
     Column("logprobs_mode", String(16), nullable=False),
     Column("headers", Text, nullable=False),
     Column("body_digest", ForeignKey("bodies.digest")),
@@ -115,11 +121,11 @@ calls = Table(
     Column("caveat", String(16)),
     Column("losses", Text),
     Column("choices", Integer, nullable=False),
-    Column("engine_request_id", Text),
+    Column("engine_request_id", AnyText),
     Column("policy_version_min", Integer, nullable=False),
     Column("policy_version_max", Integer, nullable=False),
-    Column("first_byte_us", Integer),
-    Column("last_byte_us", Integer),
+    Column("first_byte_us", BigInteger),
+    Column("last_byte_us", BigInteger),
     UniqueConstraint("session_id", "ordinal"),
 )
 
@@ -133,17 +139,17 @@ completions = Table(
     Column("logprobs", LargeBinary),
     Column("digest", LargeBinary(16), nullable=False),
     Column("finish_reason", String(16)),
-    Column("stop_reason", Text),
+    Column("stop_reason", AnyText),
 )
 
 call_facts = Table(
     "call_facts",
     metadata,
-    Column("fact_id", Integer, primary_key=True, autoincrement=True),
+    Column("fact_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("call_id", ForeignKey("calls.call_id"), nullable=False, index=True),
     Column("recorded_at", UTCDateTime, nullable=False),
     Column("name", String(16), nullable=False),
-    Column("value", Text, nullable=False),
+    Column("value", AnyText, nullable=False),
 )
 
 bodies = Table(
@@ -159,9 +165,9 @@ bodies = Table(
 responses = Table(
     "responses",
     metadata,
-    Column("response_id", String(64), primary_key=True),
+    Column("response_id", AnyText(64), primary_key=True),
     Column("call_id", ForeignKey("calls.call_id"), nullable=False),
-    Column("previous_id", String(64)),
+    Column("previous_id", AnyText),
     Column("input", LargeBinary, nullable=False),
     Column("reply", LargeBinary, nullable=False),
 )
@@ -169,7 +175,7 @@ responses = Table(
 rewards = Table(
     "rewards",
     metadata,
-    Column("reward_id", Integer, primary_key=True, autoincrement=True),
+    Column("reward_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
     Column("session_id", ForeignKey("sessions.session_id"), nullable=False, index=True),
     Column("recorded_at", UTCDateTime, nullable=False),
     Column("value", Float, nullable=False),
@@ -179,7 +185,7 @@ reward_components = Table(
     "reward_components",
     metadata,
     Column("reward_id", ForeignKey("rewards.reward_id"), primary_key=True),
-    Column("name", String(128), primary_key=True),
+    Column("name", AnyText, primary_key=True),
     Column("place", Integer, nullable=False),
     Column("value", Float, nullable=False),
 )
@@ -187,7 +193,22 @@ reward_components = Table(
 token_texts = Table(
     "token_texts",
     metadata,
-    Column("model", String(255), primary_key=True),
+    Column("model", AnyText, primary_key=True),
     Column("token_id", Integer, primary_key=True),
     Column("text", LargeBinary, nullable=False),
+)
+
+session_heads = Table(
+    "session_heads",
+    metadata,
+    # No reference: a call has its place before its session is stored.
+    Column("session_id", AnyText(128), primary_key=True),
+    Column("next_ordinal", Integer, nullable=False),
+)
+
+policy_versions = Table(
+    "policy_versions",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("recorded_at", UTCDateTime, nullable=False),
 )

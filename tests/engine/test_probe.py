@@ -29,7 +29,9 @@ def test_vllm_signs_its_models() -> None:
 
 
 def test_llamacpp_signs_its_models() -> None:
-    assert recognise(models(owned_by="llamacpp", meta={"n_ctx": 4096})) == EngineFacts("llamacpp", "tiny", 4096, models=("tiny",))
+    assert recognise(models(owned_by="llamacpp", meta={"n_ctx": 4096})) == EngineFacts(
+        "llamacpp", "tiny", 4096, models=("tiny",)
+    )
 
 
 @pytest.mark.parametrize("owner", ["openai", None, 7])

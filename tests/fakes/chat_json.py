@@ -123,6 +123,10 @@ def _usage(answer: ChatAnswer) -> dict[str, Any]:
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": {"cached_tokens": answer.cached_tokens, "created_cache_tokens": 0, "multimodal_tokens": None},
+        "prompt_tokens_details": {
+            "cached_tokens": answer.cached_tokens,
+            "created_cache_tokens": 0,
+            "multimodal_tokens": None,
+        },
         "completion_tokens_details": {"reasoning_tokens": sum(choice.reasoning_tokens for choice in answer.choices)},
     }

@@ -12,7 +12,7 @@ text, and is kept in `unexpected` for the test to complain about.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -46,10 +46,6 @@ class Ask:
     @property
     def last(self) -> str:
         return self.said[-1]
-
-    @property
-    def last_role(self) -> str:
-        return str(self.body["messages"][-1]["role"])
 
     @property
     def wants_json(self) -> bool:
@@ -94,22 +90,18 @@ class Played:
         return list(forced) if forced else self.ask.prompt_token_ids
 
 
-@dataclass
 class Scenario:
     """Plays its rules; `played` has every request in the order of arrival at the engine."""
 
-    rules: tuple[Rule, ...]
-    played: list[Played] = field(default_factory=list)
-    unexpected: list[Ask] = field(default_factory=list)
-    _used: dict[str, int] = field(default_factory=dict)
-
     def __init__(self, *rules: Rule) -> None:
         assert len({rule.name for rule in rules}) == len(rules), "two rules have one name"
-        self.rules, self.played, self.unexpected, self._used = rules, [], [], {}
+        self.played: list[Played] = []
+        self.unexpected: list[Ask] = []
+        self._rules, self._used = rules, dict[str, int]()
 
     def __call__(self, received: Received) -> Turn:
         ask = Ask(received)
-        for rule in self.rules:
+        for rule in self._rules:
             used = self._used.get(rule.name, 0)
             if (rule.repeat or used < len(rule.turns)) and rule.fits(ask):
                 self._used[rule.name] = used + 1
@@ -158,10 +150,6 @@ def asked(text: str) -> Test:
 def told(text: str) -> Test:
     """Any message has this text."""
     return lambda ask: any(text in said for said in ask.said)
-
-
-def both(*tests: Test) -> Test:
-    return lambda ask: all(test(ask) for test in tests)
 
 
 # How turns are written.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from polarproxy.cli.runner import running_proxy
-from polarproxy.model import Call, CallStatus, Dialect
+from polarproxy.model import Call, CallStatus, CapturedCall, Dialect, TokenSource
 from polarproxy.proxy.parts import Parts
 from polarproxy.settings import Settings
 from tests.database import fresh
@@ -69,11 +69,13 @@ class Stage:
     async def record(self) -> list[Call]:
         """All stored calls by ordinal, once they are as many as the engine was asked, checked against what it sampled.
 
-        Everything is in one session; every call is of the agent's dialect; and the tokens are those of the engine.
+        Everything is in one session; every call is of the agent's dialect; every whole reply was delivered; and the
+        tokens are those of the engine.
         """
-        assert not self.scenario.unexpected, [ask.said[-1][-500:] for ask in self.scenario.unexpected]
+        assert not self.scenario.unexpected, [ask.last[-500:] for ask in self.scenario.unexpected]
         await _until(lambda: len(self._stored()) >= len(self.scenario.played))
-        calls = self._stored()
+        await _until(lambda: all(captured.delivered or not _whole(captured.call) for captured in self._stored()))
+        calls = [captured.call for captured in self._stored()]
         assert len(calls) == len(self.scenario.played)
         assert self.parts.repository.session_ids() == [SESSION]
         assert {call.dialect for call in calls} == {self.harness.dialect}
@@ -82,15 +84,20 @@ class Stage:
             if call.engine_request_id is not None:
                 _check_tokens(call, played.pop(call.engine_request_id))
         # What is left was refused before it was sampled.
-        assert len(played) == sum(call.status is not CallStatus.COMPLETED and not call.completions for call in calls)
+        assert len(played) == sum(not _whole(call) and not call.completions for call in calls)
         return calls
 
-    def _stored(self) -> list[Call]:
-        return [captured.call for captured in self.parts.repository.calls(SESSION)]
+    def _stored(self) -> list[CapturedCall]:
+        return self.parts.repository.calls(SESSION)
+
+
+def _whole(call: Call) -> bool:
+    return call.status is CallStatus.COMPLETED
 
 
 def _check_tokens(call: Call, played: Played) -> None:
     reply = played.turn.replies[0]
+    assert call.token_source is TokenSource.ENGINE
     assert call.prompt_token_ids is not None
     assert list(call.prompt_token_ids) == played.prompt_token_ids
     (completion,) = call.completions
@@ -98,7 +105,7 @@ def _check_tokens(call: Call, played: Played) -> None:
     count = len(completion.token_ids)
     assert list(completion.token_ids) == reply.token_ids[:count]
     assert list(completion.logprobs) == reply.logprobs[:count]
-    assert count == len(reply.tokens) or call.status is not CallStatus.COMPLETED
+    assert count == len(reply.tokens) or not _whole(call)
 
 
 async def _until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

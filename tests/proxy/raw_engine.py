@@ -1,20 +1,20 @@
 """An engine whose chat answers are given byte by byte, for replies that the fake engine would never send."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MODELS = {"object": "list", "data": [{"id": "fake", "owned_by": "vllm", "max_model_len": 4096}]}
 
 
 @asynccontextmanager
-async def raw_engine(handler: Handler, owner: str = "vllm") -> AsyncIterator[str]:
+async def raw_engine(handler: Handler, owner: str = "vllm", names: Sequence[str] = ("fake",)) -> AsyncIterator[str]:
     """The URL of an engine that answers every chat request with `handler`, and nothing else but its models."""
+    listed = [{"id": name, "owned_by": owner, "max_model_len": 4096} for name in names]
 
     async def models(_: web.Request) -> web.Response:
-        return web.json_response({**MODELS, "data": [{**MODELS["data"][0], "owned_by": owner}]})  # type: ignore[dict-item]
+        return web.json_response({"object": "list", "data": listed})
 
     app = web.Application(client_max_size=1 << 28)
     app.router.add_get("/v1/models", models)

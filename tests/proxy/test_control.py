@@ -24,7 +24,7 @@ async def test_a_session_comes_with_everything_a_harness_needs(start: Starter) -
     assert answer.status == 201
     assert made["session_id"] == "mine"
     root = f"{rig.base}/s/mine"
-    assert made["base_urls"] == {"openai": f"{root}/v1", "anthropic": root, "gemini": root}
+    assert made["base_urls"] == {"openai": f"{root}/v1", "anthropic": root, "gemini": root, "bedrock": root}
     env = made["env"]["openai"]
     assert (env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"]) == (f"{root}/v1", made["api_key"])
     url, headers = env["OPENAI_BASE_URL"] + "/chat/completions", {"Authorization": f"Bearer {env['OPENAI_API_KEY']}"}

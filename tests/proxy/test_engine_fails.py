@@ -52,7 +52,7 @@ async def broken_off(rig: Rig) -> bytes:
         try:
             async for piece in response.content.iter_any():
                 seen += piece
-        except aiohttp.ClientPayloadError:
+        except aiohttp.ClientError:
             return bytes(seen)
     raise AssertionError("the stream ended as if it were whole")
 
@@ -61,12 +61,13 @@ CUTS = {"cut": Faults(cut_after=4), "reset": Faults(reset_after=4), "ended witho
 
 
 @pytest.mark.parametrize("faults", CUTS.values(), ids=CUTS)
-async def test_a_stream_that_is_cut_ends_with_an_error_and_not_cleanly(start: Starter, faults: Faults) -> None:
+async def test_a_stream_that_is_cut_is_cut_for_the_client_too(start: Starter, faults: Faults) -> None:
+    """And nothing is put in: harnesses ask again after a reset, and some give up after an error event."""
     rig = await start(always(REPLY, faults=faults))
     seen = await broken_off(rig)
-    *events, error, _ = seen.split(b"\n\n")
-    assert len(events) == 4
-    assert json.loads(error.removeprefix(b"data: "))["error"]["code"] == 502
+    *events, rest = seen.split(b"\n\n")
+    assert (len(events), rest) == (4, b"")
+    assert b"error" not in seen
     assert b"[DONE]" not in seen
     captured = await rig.call()
     assert (captured.call.status, captured.delivered) == (CallStatus.ENGINE_ERROR, False)
@@ -150,11 +151,10 @@ async def test_silence_ends_a_whole_reply_with_a_timeout(start: Starter, faults:
     await rig.engine.until(lambda engine: bool(engine.disconnects))
 
 
-async def test_silence_ends_a_stream_with_an_error_event(start: Starter) -> None:
+async def test_silence_cuts_a_stream(start: Starter) -> None:
     rig = await start(always(REPLY, faults=Faults(hold_after=4)), read_timeout=0.3)
     seen = await broken_off(rig)
-    error = json.loads(seen.split(b"\n\n")[-2].removeprefix(b"data: "))["error"]
-    assert (error["code"], error["type"]) == (504, "UpstreamTimeout")
+    assert seen.count(b"\n\n") == 4
     call = (await rig.call()).call
     assert call.status is CallStatus.TIMEOUT
     assert sampled(call) == REPLY.token_ids[:3]

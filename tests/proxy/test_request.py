@@ -123,11 +123,11 @@ async def test_the_clients_own_key_is_passed_on(start: Starter) -> None:
 async def test_the_engines_key_replaces_any_other(start: Starter) -> None:
     rig = await start(upstream_key="real")
     await rig.ask(headers={"Authorization": "Bearer mine", "x-api-key": "mine"})
-    await rig.send("GET", rig.base + "/v1/models?key=mine&x=1", headers={"x-goog-api-key": "mine"})
+    await rig.send("GET", rig.base + "/v1/nothing?key=mine&x=1", headers={"x-goog-api-key": "mine"})
     for request in rig.engine.requests:
         assert request.headers["Authorization"] == "Bearer real"
         assert "mine" not in str(request.headers)
-    assert rig.engine.requests[-1].path == "/v1/models?x=1"
+    assert rig.engine.requests[-1].path == "/v1/nothing?x=1"
 
 
 async def test_a_request_has_one_content_type(start: Starter) -> None:

@@ -7,7 +7,6 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
-from websockets.exceptions import InvalidStatus
 
 from polarproxy.model import Dialect
 from polarproxy.trajectory.branches import build_trajectory
@@ -16,7 +15,7 @@ from tests.proxy.rig import Rig, Starter, until
 from tests.sdks.record import recorded
 from tests.sdks.strict import valid
 from tests.sdks.test_openai_responses import WEATHER
-from tests.sdks.ways import LATELY_UNKNOWN, WAYS, awaited, in_thread, socket_turn
+from tests.sdks.ways_openai import LATELY_UNKNOWN, WAYS, awaited, in_thread
 
 ASKED = {"role": "user", "content": "Weather in Paris and Lyon?"}
 BOTH = compose(
@@ -47,9 +46,6 @@ def by_reference(first: Response) -> dict[str, Any]:
     return {"input": [ASKED, *named, *results(first)]}
 
 
-CONTINUED = pytest.mark.parametrize("continued", [sent_again, by_previous_id, by_reference])
-
-
 async def check_both_turns(rig: Rig, last: Response) -> None:
     """The engine was told the first turn as it had sampled it, so both turns are one branch without a gap."""
     assert last.output_text == "Sun in both."
@@ -67,43 +63,24 @@ async def check_both_turns(rig: Rig, last: Response) -> None:
     assert trajectory.trained_tokens == len(BOTH.tokens) + len(FINAL.tokens)
 
 
-@CONTINUED
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize(
+    ("name", "continued"),
+    [
+        ("whole", sent_again),
+        ("stream async", sent_again),
+        ("whole async", by_previous_id),
+        ("stream", by_previous_id),
+        ("socket", by_previous_id),
+        ("whole", by_reference),
+        ("socket async", by_reference),
+    ],
+)
 async def test_tools_to_a_final_answer(
     start: Starter, name: str, continued: Callable[[Response], dict[str, Any]]
 ) -> None:
     rig, way = await start(in_order(BOTH, FINAL)), WAYS[name]
     first = await way(rig, input=[ASKED], **SETTINGS)
     await check_both_turns(rig, await way(rig, **continued(first), **SETTINGS))
-
-
-async def test_turns_on_one_socket_that_are_not_stored(start: Starter) -> None:
-    rig = await start(in_order(BOTH, FINAL))
-
-    async def use(client: AsyncOpenAI) -> Response:
-        async with client.responses.connect() as socket:
-            ready = await socket_turn(socket, input=[], generate=False, store=False, **SETTINGS)
-            assert (ready.status, ready.output) == ("completed", [])
-            first = await socket_turn(socket, input=[ASKED], previous_response_id=ready.id, store=False, **SETTINGS)
-            return await socket_turn(socket, **by_previous_id(first), store=False, **SETTINGS)
-
-    last = await awaited(rig, use)
-    await check_both_turns(rig, last)
-    with pytest.raises(openai.NotFoundError):
-        await in_thread(rig, lambda client: client.responses.retrieve(last.id))
-
-
-async def test_a_socket_that_is_switched_off(start: Starter) -> None:
-    rig = await start(websocket=False)
-
-    async def use(client: AsyncOpenAI) -> None:
-        async with client.responses.connect():
-            raise AssertionError("connected")
-
-    with pytest.raises(InvalidStatus, match="426"):
-        await awaited(rig, use)
-    assert (await rig.parts.engine_facts()).model == "fake"
-    assert rig.calls() == []
 
 
 async def test_a_stored_response(start: Starter) -> None:

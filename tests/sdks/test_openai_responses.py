@@ -12,7 +12,7 @@ from tests.fakes.sampling import limited, stopped_at_text
 from tests.proxy.rig import Starter
 from tests.sdks.record import recorded
 from tests.sdks.strict import valid
-from tests.sdks.ways import EVERY_WAY, LATELY_UNKNOWN, STREAMED, WAYS, Way
+from tests.sdks.ways_openai import EVERY_WAY, LATELY_UNKNOWN, STREAMED, WAYS, Way
 
 WEATHER = {
     "type": "function",

@@ -22,7 +22,7 @@ from polarproxy.wire.gemini.request import decode_request as read_gemini
 from polarproxy.wire.gemini.write_request import encode_request as write_gemini
 from polarproxy.wire.messages.request import decode_request as read_messages
 from polarproxy.wire.messages.request import encode_request as write_messages
-from polarproxy.wire.neutral.request import Decoded, Encoded, Loss, Request
+from polarproxy.wire.neutral.request import Decoded, Encoded, Request
 from polarproxy.wire.responses.request import decode_request as read_responses
 from polarproxy.wire.responses.request import encode_request as write_responses
 from tests.wire.neutral.normal import normal
@@ -30,6 +30,8 @@ from tests.wire.neutral.strategies import EVERY_MEMBER, media_parts, requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from polarproxy.model import Loss
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,9 @@ _COVERS = {
 """The member of the neutral request that the first word of a path is about, where it is another word."""
 
 
-def _covered(losses: Iterable[Loss]) -> set[str]:
+def _covered(losses: Iterable[Loss], said: Request) -> set[str]:
     heads = {loss.where.split(".")[0].split("[")[0] for loss in losses}
-    named = {_COVERS.get(head, head) for head in heads}
+    named = {"extra" if head in said.extra else _COVERS.get(head, head) for head in heads}
     if any(loss.where.startswith("output_config.effort") for loss in losses):
         named.add("reasoning")
     if any(loss.where.startswith("output_config.format") for loss in losses):
@@ -127,19 +129,33 @@ def _unlike(said: Request, heard: Request) -> set[str]:
     return {each.name for each in fields(Request) if getattr(one, each.name) != getattr(other, each.name)}
 
 
-def _check(said: Request, target: Dialect) -> None:
-    said = replace(said, max_tokens=said.max_tokens or 100)
-    heard, losses = target.say(said)
-    assert _unlike(said, heard) <= _covered(losses), (losses, said, heard)
+def _said(data: st.DataObject, kind: str, source: str) -> Request:
+    """A request of this kind as a client of the source dialect can send it."""
+    drawn = replace(data.draw(requests(**{**_PLAIN, **KINDS[kind]})), max_tokens=100)
+    assume(any(message.role in ("user", "assistant") for message in drawn.messages))
+    said, _ = DIALECTS[source].say(drawn)
+    return replace(said, max_tokens=100)
 
 
-@pytest.mark.parametrize("target", DIALECTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "target"), [(kind, target) for kind in KINDS for target in DIALECTS])
 @settings(max_examples=8)
 @given(data=st.data())
 def test_what_one_dialect_says_another_repeats_or_reports(kind: str, target: str, data: st.DataObject) -> None:
-    drawn = replace(data.draw(requests(**{**_PLAIN, **KINDS[kind]})), max_tokens=100)
-    assume(any(message.role in ("user", "assistant") for message in drawn.messages))
-    source = data.draw(st.sampled_from(sorted(DIALECTS)))
-    said, _ = DIALECTS[source].say(drawn)
-    _check(said, DIALECTS[target])
+    said = _said(data, kind, data.draw(st.sampled_from(sorted(DIALECTS))))
+    heard, losses = DIALECTS[target].say(said)
+    assert _unlike(said, heard) <= _covered(losses, said), (losses, said, heard)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_what_a_dialect_says_the_engine_is_told_or_it_is_reported(kind: str, data: st.DataObject) -> None:
+    said = _said(data, kind, data.draw(st.sampled_from(sorted(DIALECTS))))
+    heard, losses = ENGINE.say(said)
+    assert _unlike(_for_engine(said), heard) <= _covered(losses, said), (losses, said, heard)
+
+
+def _for_engine(said: Request) -> Request:
+    """A developer is a system to an engine, and what is not to be shown is hidden when the reply is written."""
+    messages = (replace(each, role="system" if each.role == "developer" else each.role) for each in said.messages)
+    return replace(said, messages=tuple(messages), reasoning=said.reasoning and replace(said.reasoning, shown=None))

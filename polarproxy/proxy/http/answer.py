@@ -97,7 +97,7 @@ class AnswerReader:
     def expect(self, *, head_only: bool) -> None:
         """A request goes out. `head_only`: its answer has no body, whatever the headers say."""
         self.expecting, self.heard, self._head_only = True, False, head_only
-        self._body, self._head_bytes, self._headers, self._until_close = None, 0, [], False
+        self._body, self._head_bytes, self._headers = None, 0, []
         if self._parser is None:
             self._parser = HttpResponseParser(self)
             self._parser.set_dangerous_leniencies(

@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._sending = False
         """Whether part of a request body has not been handed over."""
         self._paused = False
+        self._lost = False
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.idle_since = 0.0
@@ -112,7 +113,12 @@ class Connection(asyncio.Protocol):
         if head is not None and not head.done():
             head.set_exception(fault)
         self._reader.fail(fault)
-        self._transport.abort()
+        self._abort()
+
+    def _abort(self) -> None:
+        # asyncio's transports do not bear it once they have told that they are lost.
+        if not self._lost:
+            self._transport.abort()
 
     def _listen(self) -> None:
         """The engine may be silent for so long and no longer, unless it is us who do not listen."""
@@ -138,7 +144,7 @@ class Connection(asyncio.Protocol):
         if keep_alive and not self._sending:
             self._keeper.idle(self)
         else:
-            self._transport.abort()
+            self._abort()
 
     def pause_reading(self) -> None:
         self._paused = True
@@ -147,7 +153,8 @@ class Connection(asyncio.Protocol):
     def resume_reading(self) -> None:
         self._paused = False
         self._heard_at = self._loop.time()
-        self._transport.resume_reading()
+        if self.usable:
+            self._transport.resume_reading()
 
     # What the event loop calls.
 
@@ -173,6 +180,7 @@ class Connection(asyncio.Protocol):
         self._writable = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

@@ -10,8 +10,9 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.shapes import MediaBlock, MediaSource, S3Location, raw_json
-from polarproxy.wire.neutral.request import Loss, Media, Text
+from polarproxy.wire.neutral.request import Media, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

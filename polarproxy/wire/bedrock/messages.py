@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.read_content import read_block
 from polarproxy.wire.bedrock.shapes import MessageShape
 from polarproxy.wire.bedrock.write_content import write_blocks
-from polarproxy.wire.neutral.request import Loss, Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Effort, Loss, Reasoning, Request
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Effort, Reasoning, Request
 
 if TYPE_CHECKING:
     from polarproxy.wire.bedrock.reading import Reader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Loss
+from polarproxy.model import Loss
 
 if TYPE_CHECKING:
     from polarproxy.errors import PolarproxyError

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply
-from polarproxy.model import Usage
+from polarproxy.model import Loss, Usage
 from polarproxy.wire.bedrock.read_content import read_block
 from polarproxy.wire.bedrock.reading import Reader
 from polarproxy.wire.bedrock.shapes import MessageShape, Metrics, Shape, TokenUsage
 from polarproxy.wire.bedrock.write_content import write_blocks
 from polarproxy.wire.neutral.reply import Choice, Finish, Reply
-from polarproxy.wire.neutral.request import Encoded, Loss, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from polarproxy.wire.bedrock.write_request import encode_request as encode_reque
 from polarproxy.wire.neutral.request import Decoded, OutputFormat, Request, ToolChoice
 
 if TYPE_CHECKING:
-    from polarproxy.wire.neutral.request import Loss
+    from polarproxy.model import Loss
 
 _NONE = msgspec.Raw()
 

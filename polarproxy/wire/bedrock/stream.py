@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.errors import encode_stream_error
 from polarproxy.wire.bedrock.eventstream import encode_headers, frame
 from polarproxy.wire.bedrock.read_stream import decode_stream as decode_stream
@@ -27,7 +28,6 @@ from polarproxy.wire.neutral.reply import (
     ThinkingPiece,
     ToolBegin,
 )
-from polarproxy.wire.neutral.request import Loss
 from polarproxy.wire.neutral.seal import seal
 
 if TYPE_CHECKING:

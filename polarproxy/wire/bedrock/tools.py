@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.reading import NO_PLACE, Block, is_given
 from polarproxy.wire.bedrock.shapes import Shape, raw_json
-from polarproxy.wire.neutral.request import Loss, Tool, ToolChoice
+from polarproxy.wire.neutral.request import Tool, ToolChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

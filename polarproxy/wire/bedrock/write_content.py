@@ -6,10 +6,11 @@ import binascii
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.media import write_media
 from polarproxy.wire.bedrock.shapes import ReasoningText, ToolResultBlock, ToolUseBlock, raw_json
 from polarproxy.wire.bedrock.tool_input import WRAPPED, input_of
-from polarproxy.wire.neutral.request import Loss, Media, Part, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Part, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import seal
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.messages import write_conversation
 from polarproxy.wire.bedrock.model_fields import write_fields
 from polarproxy.wire.bedrock.shapes import raw_json
 from polarproxy.wire.bedrock.tools import write_tools
-from polarproxy.wire.neutral.request import Encoded, Loss, OutputFormat, Request
+from polarproxy.wire.neutral.request import Encoded, OutputFormat, Request
 
 if TYPE_CHECKING:
     from polarproxy.wire.bedrock.reading import Block
@@ -44,6 +45,8 @@ def encode_request(request: Request) -> Encoded:
         "requestMetadata": request.metadata,
     }
     body |= {name: raw_json(value) for name, value in members.items() if value}
+    if request.reasoning is not None and request.reasoning.shown is False:
+        losses.append(Loss("reasoning.shown", "this API always shows reasoning; left out"))
     if request.n is not None:
         losses.append(Loss("n", "this API gives one answer; left out"))
     if request.stream_usage:

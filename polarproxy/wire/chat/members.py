@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.neutral.request import Loss
+from polarproxy.model import Loss
 
 _T = TypeVar("_T")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.chat.media import Audio, File, Url, from_audio, from_file, from_url
 from polarproxy.wire.chat.members import note_unknown, read
-from polarproxy.wire.neutral.request import Loss, Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from polarproxy.model import Loss
 from polarproxy.wire.chat.media import KINDS, Json, shown_type, to_part
-from polarproxy.wire.neutral.request import Loss, Media, Message, Part, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Message, Part, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

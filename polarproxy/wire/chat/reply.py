@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply
+from polarproxy.model import Loss
 from polarproxy.wire.chat.finish import UsageMember, read_finish, write_finish, write_usage
 from polarproxy.wire.neutral.reply import Choice, Envelope, Reply
-from polarproxy.wire.neutral.request import Encoded, Loss, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 
 if TYPE_CHECKING:
     from polarproxy.wire.chat.media import Json

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadRequest
+from polarproxy.model import Loss
 from polarproxy.wire.chat.engine_fields import ENGINE_FIELDS
 from polarproxy.wire.chat.members import Members
 from polarproxy.wire.chat.messages_in import decode_messages
@@ -23,7 +24,7 @@ from polarproxy.wire.chat.request_tools import (
     take_choice,
     take_format,
 )
-from polarproxy.wire.neutral.request import Decoded, Effort, Encoded, Loss, Reasoning, Request
+from polarproxy.wire.neutral.request import Decoded, Effort, Encoded, Reasoning, Request
 
 if TYPE_CHECKING:
     from polarproxy.wire.chat.media import Json

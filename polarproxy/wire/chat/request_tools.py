@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.chat.members import note_unknown, read
-from polarproxy.wire.neutral.request import Loss, OutputFormat, Tool, ToolChoice
+from polarproxy.wire.neutral.request import OutputFormat, Tool, ToolChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

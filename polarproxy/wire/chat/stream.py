@@ -31,9 +31,8 @@ from polarproxy.wire.sse import DONE, encode_event, event_data
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from polarproxy.model import Usage
+    from polarproxy.model import Loss, Usage
     from polarproxy.wire.chat.media import Json
-    from polarproxy.wire.neutral.request import Loss
 
 
 class _Function(msgspec.Struct, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from polarproxy.wire.neutral.request import Loss
+from polarproxy.model import Loss
 
 if TYPE_CHECKING:
     from polarproxy.wire.gemini.members import Members

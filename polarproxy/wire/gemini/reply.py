@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from polarproxy.errors import BadReply, BadRequest
-from polarproxy.model import Usage
+from polarproxy.model import Loss, Usage
 from polarproxy.wire.gemini.findings import Findings
 from polarproxy.wire.gemini.members import read_body
 from polarproxy.wire.gemini.read_tools import own_names
@@ -21,7 +21,7 @@ from polarproxy.wire.gemini.signature import sign
 from polarproxy.wire.gemini.turn import Turn
 from polarproxy.wire.gemini.write_parts import call_part
 from polarproxy.wire.neutral.reply import Choice, Envelope, Finish, Reply
-from polarproxy.wire.neutral.request import Encoded, Loss, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 
 if TYPE_CHECKING:
     from polarproxy.wire.gemini.members import Members

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from polarproxy.model import Loss
 from polarproxy.wire.gemini.errors import encode_error
 from polarproxy.wire.gemini.read_stream import decode_stream as decode_stream
 from polarproxy.wire.gemini.read_tools import own_names
@@ -31,7 +32,6 @@ from polarproxy.wire.neutral.reply import (
     ThinkingPiece,
     ToolBegin,
 )
-from polarproxy.wire.neutral.request import Loss
 
 if TYPE_CHECKING:
     from polarproxy.wire.neutral.reply import Envelope, Finish, Piece

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.gemini.read_tools import own_names
 from polarproxy.wire.gemini.write_contents import ContentsWriter
-from polarproxy.wire.neutral.request import Encoded, Loss
+from polarproxy.wire.neutral.request import Encoded
 
 if TYPE_CHECKING:
     from polarproxy.wire.neutral.request import Effort, OutputFormat, Reasoning, Request, Tool, ToolChoice

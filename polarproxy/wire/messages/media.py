@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from polarproxy.model import Loss
 from polarproxy.wire.messages.blocks import Base64Source, DocumentBlock, ImageBlock, TextBlock, UrlSource
 from polarproxy.wire.messages.members import TEXT, TEXT_OR_RAWS, Members, Reading
-from polarproxy.wire.neutral.request import Loss, Media, Text
+from polarproxy.wire.neutral.request import Media, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import msgspec
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.neutral.request import Loss
+from polarproxy.model import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply
+from polarproxy.model import Loss
 from polarproxy.wire.messages.arguments import MALFORMED, from_input, to_input
 from polarproxy.wire.messages.blocks import Block, TextBlock, ToolUseBlock, thinking_block
 from polarproxy.wire.messages.usage import (
@@ -19,7 +20,7 @@ from polarproxy.wire.messages.usage import (
     write_usage,
 )
 from polarproxy.wire.neutral.reply import Choice, Envelope, Finish, Reply
-from polarproxy.wire.neutral.request import Encoded, Loss, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 from polarproxy.wire.neutral.seal import unseal
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadRequest
+from polarproxy.model import Loss
 from polarproxy.wire.messages.members import COUNT, FLAG, INTEGER, NUMBER, TEXT, TEXTS, Members, Reading
 from polarproxy.wire.messages.request_messages import read_messages
 from polarproxy.wire.messages.request_out import write_messages, write_system
@@ -25,7 +26,7 @@ from polarproxy.wire.messages.request_settings import (
     write_thinking,
 )
 from polarproxy.wire.messages.request_tools import read_tool_choice, read_tools, write_tool_choice, write_tools
-from polarproxy.wire.neutral.request import Decoded, Encoded, Loss, Request
+from polarproxy.wire.neutral.request import Decoded, Encoded, Request
 
 if TYPE_CHECKING:
     from polarproxy.wire.messages.request_out import OutMessage, System

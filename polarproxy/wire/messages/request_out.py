@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.messages.arguments import MALFORMED, to_input
 from polarproxy.wire.messages.blocks import (
     Block,
@@ -17,7 +18,7 @@ from polarproxy.wire.messages.blocks import (
     thinking_block,
 )
 from polarproxy.wire.messages.media import write_content
-from polarproxy.wire.neutral.request import Loss, Media, Message, Part, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Message, Part, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

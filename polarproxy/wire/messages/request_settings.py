@@ -7,9 +7,10 @@ from typing import get_args
 import msgspec
 
 from polarproxy.errors import BadRequest
+from polarproxy.model import Loss
 from polarproxy.wire.messages.errors import NO_THREADS
 from polarproxy.wire.messages.members import COUNT, TEXT, Members, Reading
-from polarproxy.wire.neutral.request import Effort, Loss, OutputFormat, Reasoning
+from polarproxy.wire.neutral.request import Effort, OutputFormat, Reasoning
 
 EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort) if effort not in ("none", "minimal")}
 _SHOWN = {"summarized": True, "omitted": False}

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.messages.client_tools import client_tool
 from polarproxy.wire.messages.members import FLAG, RAWS, TEXT, Members, Reading
-from polarproxy.wire.neutral.request import Loss, Tool, ToolChoice
+from polarproxy.wire.neutral.request import Tool, ToolChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

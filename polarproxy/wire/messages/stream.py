@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.messages.arguments import is_object
 from polarproxy.wire.messages.blocks import Block, TextBlock, ThinkingBlock, ToolUseBlock
 from polarproxy.wire.messages.errors import encode_error
@@ -46,7 +47,6 @@ from polarproxy.wire.neutral.reply import (
     ThinkingPiece,
     ToolBegin,
 )
-from polarproxy.wire.neutral.request import Loss
 from polarproxy.wire.neutral.seal import seal
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ JSON that a client wrote (schemas, unknown members) is carried as its bytes, so 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from polarproxy.model import Loss as Loss
+if TYPE_CHECKING:
+    from polarproxy.model import Loss
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

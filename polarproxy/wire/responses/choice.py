@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Loss, Tool, ToolChoice
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Tool, ToolChoice
 from polarproxy.wire.responses.reading import read
 
 if TYPE_CHECKING:

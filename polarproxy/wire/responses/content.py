@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Loss, Media, Text
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Media, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

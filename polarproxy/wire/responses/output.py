@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from polarproxy.model import Loss
 from polarproxy.wire.neutral.reply import ArgumentsPiece, TextPiece, ThinkingPiece, ToolBegin
-from polarproxy.wire.neutral.request import Loss
 from polarproxy.wire.neutral.seal import seal
 from polarproxy.wire.responses import events
 from polarproxy.wire.responses.calls import EMPTY_ACTION, action_of

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.neutral.request import Loss, Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import unseal
 from polarproxy.wire.responses import freeform
 from polarproxy.wire.responses.calls import arguments_of_action

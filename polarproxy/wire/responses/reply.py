@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply, BadRequest
-from polarproxy.model import Usage
+from polarproxy.model import Loss, Usage
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Choice,
@@ -25,7 +25,7 @@ from polarproxy.wire.neutral.reply import (
     fold,
     pieces,
 )
-from polarproxy.wire.neutral.request import Encoded, Loss, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 from polarproxy.wire.responses.output import Output
 from polarproxy.wire.responses.read_items import ItemReader, item_kind
 from polarproxy.wire.responses.reading import read

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.neutral.request import Decoded, Encoded, Loss, Message, Request, Text, Tool, ToolChoice
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Decoded, Encoded, Message, Request, Text, Tool, ToolChoice
 from polarproxy.wire.responses.choice import read_choice, write_choice
 from polarproxy.wire.responses.read_items import ItemReader, item_kind
 from polarproxy.wire.responses.reading import NONE, given, members, read

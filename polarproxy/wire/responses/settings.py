@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.neutral.request import Effort, Loss, OutputFormat, Reasoning
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Effort, OutputFormat, Reasoning
 from polarproxy.wire.responses.reading import NONE, Members, given, members, read
 
 _ANSWERED = (

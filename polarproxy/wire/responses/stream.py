@@ -19,8 +19,8 @@ from polarproxy.wire.responses.response import begun, ended, failed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from polarproxy.model import Loss
     from polarproxy.wire.neutral.reply import Envelope, Piece
-    from polarproxy.wire.neutral.request import Loss
     from polarproxy.wire.responses.events import Event, OfResponse
     from polarproxy.wire.responses.response import Response, Status
 

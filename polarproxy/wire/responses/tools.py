@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Loss, Tool
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Tool
 from polarproxy.wire.responses import freeform
 from polarproxy.wire.responses.calls import SHELL_PARAMETERS
 from polarproxy.wire.responses.reading import NONE, given, members, read

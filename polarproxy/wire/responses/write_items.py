@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from polarproxy.wire.neutral.request import Loss, Media, Message, Text, Thinking, ToolResult, ToolUse
+from polarproxy.model import Loss
+from polarproxy.wire.neutral.request import Media, Message, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import seal
 from polarproxy.wire.responses.calls import action_of
 from polarproxy.wire.responses.content import InputAudio, InputFile, InputImage, InputText, OutputText, write_part

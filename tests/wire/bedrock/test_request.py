@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from polarproxy.errors import BadRequest
+from polarproxy.model import Loss
 from polarproxy.wire.bedrock.request import decode_request
 from polarproxy.wire.neutral.request import (
     Decoded,
-    Loss,
     Media,
     Message,
     OutputFormat,

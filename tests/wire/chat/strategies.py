@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from polarproxy.wire.neutral.request import Request
 from tests.wire.neutral.strategies import media_parts, replies, requests
+
+if TYPE_CHECKING:
+    from polarproxy.wire.neutral.request import Request
 
 _SENT_MEDIA = media_parts(("image", "audio", "video"), wildcard=True) | media_parts(
     ("image",), wildcard=True, details=True

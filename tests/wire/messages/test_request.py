@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from polarproxy.errors import BadRequest
+from polarproxy.model import Loss
 from polarproxy.wire.messages.errors import NO_THREADS
 from polarproxy.wire.messages.request import decode_request, encode_request
 from polarproxy.wire.neutral.request import (
-    Loss,
     Message,
     OutputFormat,
     Reasoning,

@@ -101,5 +101,6 @@ def _reasoning(reasoning: Reasoning) -> Reasoning | None:
         enabled, effort = False, None
     elif enabled is None and (effort is not None or reasoning.budget is not None):
         enabled = True
-    normal = Reasoning(enabled, effort, reasoning.budget, reasoning.shown and None)
+    budget = None if enabled is False else reasoning.budget
+    normal = Reasoning(enabled, effort, budget, None if reasoning.shown else reasoning.shown)
     return None if normal == Reasoning() else normal

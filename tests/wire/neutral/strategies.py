@@ -6,7 +6,6 @@ Replies and their pieces: `reply_strategies.py`, importable from here too.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,15 +15,27 @@ from polarproxy.wire.neutral.request import (
     Effort,
     Media,
     Message,
-    OutputFormat,
     Part,
-    Reasoning,
     Request,
     Text,
-    Tool,
-    ToolChoice,
     ToolResult,
     ToolUse,
+)
+from tests.wire.neutral.member_strategies import (
+    COUNTS,
+    EFFORTS,
+    EVERY_MEMBER,
+    EXTRA,
+    FLOATS,
+    NAME_OR_NONE,
+    Member,
+    ReasoningMember,
+    json_objects,
+    outputs_of,
+    reasonings,
+    schemas,
+    tool_choices_of,
+    tools_of,
 )
 from tests.wire.neutral.reply_strategies import (
     Arguments,
@@ -64,40 +75,7 @@ __all__ = [
 
 Systems: TypeAlias = Literal["anywhere", "first", "none"]
 """Where a message of the role `system` may stand; `first`: at most one, at the head."""
-Member: TypeAlias = Literal[
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "n",
-    "stop",
-    "user",
-    "metadata",
-    "stream_usage",
-    "parallel_tool_calls",
-]
-"""Members of a request that are one value each, and that not every dialect has."""
-EVERY_MEMBER: tuple[Member, ...] = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
-    "n",
-    "stop",
-    "user",
-    "metadata",
-    "stream_usage",
-    "parallel_tool_calls",
-)
 MEDIA_KINDS = ("image", "audio", "video", "document")
-ReasoningMember: TypeAlias = Literal["enabled", "effort", "budget", "shown"]
-EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MIMES = {
     "image": ("image/png", "image/jpeg", "image/webp"),
     "audio": ("audio/wav", "audio/mpeg"),
@@ -105,36 +83,7 @@ _MIMES = {
     "document": ("application/pdf",),
 }
 _MODELS = ("model-a", "vendor/model-b:latest", "m")
-_NAMES = st.sampled_from(("a", "bash", "read_file", "x9", "list_dir_2", "mcp_tool", "longer_name_of_a_tool"))
-_FLAGS = st.sampled_from((None, True, False))
-_FLOATS = st.sampled_from((0.0, 0.25, 0.7, 1.0))
-_COUNTS = st.integers(1, 2**20)
 _TEXT = st.builds(Text, texts())
-_NAME_OR_NONE = st.none() | _NAMES
-_TEXT_OR_NONE = st.none() | texts()
-_SCHEMAS = (
-    '{"type":"object","properties":{}}',
-    '{"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "number"}}, "required": ["z"]}',
-    '{"type":"object","properties":{"ünï":{"type":"string","description":"für 🙂"}},"additionalProperties":false}',
-    '{"type":"object","properties":{"n":{"type":"number","minimum":1.0,"maximum":1e3}}}',
-)
-
-
-@cache
-def schemas() -> st.SearchStrategy[bytes]:
-    """JSON schemas of objects as bytes; spacing, order of keys and spelling of numbers differ and must survive."""
-    return st.sampled_from([schema.encode() for schema in _SCHEMAS])
-
-
-@cache
-def json_objects() -> st.SearchStrategy[bytes]:
-    """Small JSON objects as bytes, compact or spaced."""
-    values = st.none() | st.booleans() | st.integers(-(2**31), 2**31) | texts() | st.lists(texts(), max_size=2)
-    return st.builds(
-        lambda value, spaced: json.dumps(value, separators=None if spaced else (",", ":")).encode(),
-        st.dictionaries(texts(), values, max_size=3),
-        st.booleans(),
-    )
 
 
 def media_parts(
@@ -161,33 +110,6 @@ def media_parts(
 
 
 _MEDIA = media_parts()
-_EXTRA = st.dictionaries(
-    st.sampled_from(("x_first", "x_second")),
-    json_objects() | st.sampled_from((b"1", b"1.0", b'"w\\u00f6rd"', b"[1, 2]")),
-    max_size=2,
-)
-
-
-@st.composite
-def tools_of(
-    draw: st.DrawFn, *, namespaces: bool = False, strict: bool = True, parameters: Literal["any", "always"] = "any"
-) -> tuple[Tool, ...]:
-    """Up to three functions with different names."""
-    tools = []
-    for own in draw(st.lists(_NAMES, max_size=3, unique=True)):
-        space = draw(_NAME_OR_NONE) if namespaces else None
-        schema = draw(schemas() if parameters == "always" else st.none() | schemas())
-        tools.append(
-            Tool(
-                name=own if space is None else f"{space}__{own}",
-                description=draw(_TEXT_OR_NONE),
-                parameters=schema,
-                strict=draw(_FLAGS) if strict else None,
-                namespace=space,
-                own_name=None if space is None else own,
-            )
-        )
-    return tuple(tools)
 
 
 @st.composite
@@ -239,7 +161,7 @@ def requests(
         messages.append(Message("system", draw(_texts_of(one_text))))
     turns = ["user", "assistant"] + ["system"] * (systems == "anywhere") + ["developer"] * developers
     for turn in draw(st.lists(st.sampled_from(turns), min_size=1, max_size=5)):
-        name = draw(_NAME_OR_NONE) if message_names else None
+        name = draw(NAME_OR_NONE) if message_names else None
         match turn:
             case "system" | "developer":
                 messages.append(Message(turn, draw(_texts_of(one_text)), name))
@@ -272,23 +194,23 @@ def requests(
         messages=tuple(messages),
         stream=draw(st.booleans()) if streams else False,
         tools=declared,
-        tool_choice=draw(_choices(declared, tool_choices)),
+        tool_choice=draw(tool_choices_of(declared, tool_choices)),
         parallel_tool_calls=draw(st.booleans()) if declared and "parallel_tool_calls" in given else None,
-        max_tokens=draw(_COUNTS) if "max_tokens" in given else None,
-        temperature=draw(_FLOATS) if "temperature" in given else None,
-        top_p=draw(_FLOATS) if "top_p" in given else None,
+        max_tokens=draw(COUNTS) if "max_tokens" in given else None,
+        temperature=draw(FLOATS) if "temperature" in given else None,
+        top_p=draw(FLOATS) if "top_p" in given else None,
         top_k=draw(st.integers(1, 500)) if "top_k" in given else None,
-        presence_penalty=draw(_FLOATS) if "presence_penalty" in given else None,
-        frequency_penalty=draw(_FLOATS) if "frequency_penalty" in given else None,
+        presence_penalty=draw(FLOATS) if "presence_penalty" in given else None,
+        frequency_penalty=draw(FLOATS) if "frequency_penalty" in given else None,
         seed=draw(st.integers(0, 2**31 - 1)) if "seed" in given else None,
         n=draw(st.integers(1, 4)) if several_choices and "n" in given else None,
         stop=tuple(draw(st.lists(texts(), min_size=1, max_size=3, unique=True))) if "stop" in given else (),
-        output=draw(st.none() | _outputs(outputs, output_details)) if outputs else None,
-        reasoning=draw(_reasoning(reasoning, efforts)),
+        output=draw(st.none() | outputs_of(outputs, output_details)) if outputs else None,
+        reasoning=draw(reasonings(reasoning, efforts)),
         stream_usage=draw(st.booleans()) if "stream_usage" in given else False,
         user=draw(texts()) if "user" in given else None,
         metadata=draw(st.dictionaries(texts(), texts(), min_size=1, max_size=2)) if "metadata" in given else {},
-        extra=draw(_EXTRA if extra is True else st.just({}) if extra is False else extra),
+        extra=draw(EXTRA if extra is True else st.just({}) if extra is False else extra),
     )
 
 
@@ -332,40 +254,3 @@ def _results(
             )
         )
     return tuple(parts)
-
-
-@st.composite
-def _choices(draw: st.DrawFn, tools: tuple[Tool, ...], modes: Sequence[str]) -> ToolChoice | None:
-    if not tools or not modes:
-        return None
-    match draw(st.none() | st.sampled_from(modes)):
-        case "named":
-            return ToolChoice("named", draw(st.sampled_from([tool.name for tool in tools])))
-        case "auto":
-            return ToolChoice("auto")
-        case "none":
-            return ToolChoice("none")
-        case "required":
-            return ToolChoice("required")
-    return None
-
-
-@st.composite
-def _outputs(draw: st.DrawFn, kinds: Sequence[Literal["schema", "object"]], details: bool) -> OutputFormat:
-    if draw(st.sampled_from(kinds)) == "object":
-        return OutputFormat(None)
-    if not details:
-        return OutputFormat(draw(schemas()))
-    return OutputFormat(draw(schemas()), draw(_NAMES), draw(_TEXT_OR_NONE), draw(_FLAGS))
-
-
-@st.composite
-def _reasoning(draw: st.DrawFn, members: Sequence[ReasoningMember], efforts: Sequence[Effort]) -> Reasoning | None:
-    """None, or one with at least one member."""
-    drawn = Reasoning(
-        enabled=draw(_FLAGS) if "enabled" in members else None,
-        effort=draw(st.none() | st.sampled_from(efforts)) if "effort" in members else None,
-        budget=draw(st.none() | _COUNTS) if "budget" in members else None,
-        shown=draw(_FLAGS) if "shown" in members else None,
-    )
-    return None if drawn == Reasoning() else drawn

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polarproxy.wire.neutral.reply import Envelope
-from polarproxy.wire.neutral.request import Decoded, Loss, Message, Request
+from polarproxy.wire.neutral.request import Decoded, Message, Request
 from polarproxy.wire.responses.request import decode_request
 from polarproxy.wire.responses.response import context_of
+
+if TYPE_CHECKING:
+    from polarproxy.model import Loss
 
 ID = "0123456789abcdef0123456789abcdef"
 PARAMETERS = {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]}

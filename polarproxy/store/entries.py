@@ -1,0 +1,208 @@
+"""Sessions as values that show nothing of how they are stored: what an archive holds, and what goes to another database.
+
+A row is a map of column to value, as the database gives it, without what only says where bytes lie: no base, no
+compression. Two stores hold the same session when these values are equal, whatever lies in their files.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import xxhash
+from sqlalchemy import func, select
+
+from polarproxy.model import TokenIds
+from polarproxy.store import codec, rows
+from polarproxy.store.bodies import BodyReader
+from polarproxy.store.rows import Row
+from polarproxy.store.schema import call_facts, calls, completions, responses, reward_components, rewards, sessions
+from polarproxy.store.tokens import PromptReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from sqlalchemy import Connection, Engine, RowMapping, Table
+
+STORED_PROMPT = ("base_call_id", "base_choice", "base_length", "prompt_suffix")
+"""Columns of `calls` that say how a prompt is stored; `CallEntry.prompt` stands for them."""
+
+
+class RewardEntry(msgspec.Struct, frozen=True):
+    """A reward that was set at some time."""
+
+    recorded_at: datetime
+    value: float
+    components: list[tuple[str, float]]
+
+
+class SessionEntry(msgspec.Struct, frozen=True, tag="session"):
+    """A session; its calls follow."""
+
+    row: Row
+    """Columns of `sessions`."""
+    rewards: list[RewardEntry]
+    """In the order in which they were set; the last one counts."""
+    calls: int
+    """How many calls follow, by ordinal."""
+
+    @property
+    def session_id(self) -> str:
+        """Its name."""
+        return str(self.row["session_id"])
+
+
+class CallEntry(msgspec.Struct, frozen=True, tag="call"):
+    """A call with all that is known of it."""
+
+    row: Row
+    """Columns of `calls` but `STORED_PROMPT`."""
+    prompt: bytes | None
+    """Little-endian int32. None: the engine did not show its ids."""
+    completions: list[Row]
+    """Columns of `completions` but `call_id`; `token_ids` as little-endian int32."""
+    facts: list[tuple[datetime, str, str]]
+    """When, name and value; the last one of a name counts."""
+    body: bytes | None
+    """The request as the client sent it. None: none is kept."""
+    responses: list[Row]
+    """Columns of `responses` but `call_id`; `input` and `reply` as JSON."""
+
+    @property
+    def call_id(self) -> str:
+        """Its name."""
+        return str(self.row["call_id"])
+
+
+Entry: TypeAlias = "SessionEntry | CallEntry"
+
+
+def columns(table: Table, *without: str) -> tuple[str, ...]:
+    """The columns of a table's rows in an entry."""
+    return tuple(column.name for column in table.c if column.name not in without)
+
+
+SESSION_COLUMNS = columns(sessions)
+CALL_COLUMNS = columns(calls, *STORED_PROMPT)
+COMPLETION_COLUMNS = columns(completions, "call_id")
+RESPONSE_COLUMNS = columns(responses, "call_id")
+
+
+class ContentDigest:
+    """XXH3-128 of a session's entries: equal for equal sessions, in whichever database or archive they lie."""
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_128()
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def add(self, entry: Entry) -> None:
+        """The next entry: the session, then each call."""
+        self._state.update(self._encoder.encode(entry))
+
+    def value(self) -> bytes:
+        """16 bytes."""
+        return self._state.digest()
+
+
+def snapshot(engine: Engine) -> Engine:
+    """The same database; a reading transaction sees one moment, however many questions it asks."""
+    if engine.dialect.name == "postgresql":
+        return engine.execution_options(isolation_level="REPEATABLE READ")
+    return engine
+
+
+def content_digest(connection: Connection, session_id: str) -> bytes | None:
+    """The digest of a stored session; None when there is none. Raises `StoreDamaged`."""
+    session = read_session(connection, session_id)
+    if session is None:
+        return None
+    digest = ContentDigest()
+    digest.add(session)
+    for call in read_calls(connection, session_id):
+        digest.add(call)
+    return digest.value()
+
+
+def read_session(connection: Connection, session_id: str) -> SessionEntry | None:
+    """A stored session; None when there is none."""
+    row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().first()
+    if row is None:
+        return None
+    count = select(func.count()).select_from(calls).where(calls.c.session_id == session_id)
+    return SessionEntry(
+        row=_taken(row, SESSION_COLUMNS),
+        rewards=_rewards(connection, session_id),
+        calls=connection.execute(count).scalar_one(),
+    )
+
+
+def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
+    """The calls of a session by ordinal, each proven against its digests. Raises `StoreDamaged`."""
+    of_session = calls.c.session_id == session_id
+    found = connection.execute(select(calls).where(of_session).order_by(calls.c.ordinal)).mappings().all()
+    chosen = select(calls.c.call_id).where(of_session)
+    sampled = _by_call(connection, completions, chosen, completions.c.choice_index)
+    known = _by_call(connection, call_facts, chosen, call_facts.c.fact_id)
+    kept = _by_call(connection, responses, chosen, responses.c.response_id)
+    prompts, bodies = PromptReader(connection), BodyReader(connection)
+    for row in found:
+        call_id = row["call_id"]
+        prompt = prompts.prompt(row)
+        yield CallEntry(
+            row=_taken(row, CALL_COLUMNS),
+            prompt=None if prompt is None else prompt.raw,
+            completions=_completions(row, prompt, sampled.get(call_id, ())),
+            facts=[(fact["recorded_at"], fact["name"], fact["value"]) for fact in known.get(call_id, ())],
+            body=None if row["body_digest"] is None else bodies.body(row["body_digest"]),
+            responses=[_response(response) for response in kept.get(call_id, ())],
+        )
+
+
+def _taken(row: RowMapping, names: tuple[str, ...]) -> Row:
+    return {name: row[name] for name in names}
+
+
+def _by_call(connection: Connection, table: Table, chosen: object, order: object) -> dict[str, list[RowMapping]]:
+    query = select(table).where(table.c.call_id.in_(chosen)).order_by(order)  # type: ignore[call-overload]
+    found: dict[str, list[RowMapping]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["call_id"], []).append(row)
+    return found
+
+
+def _completions(row: RowMapping, prompt: TokenIds | None, sampled: Sequence[RowMapping]) -> list[Row]:
+    read = [rows.read_completion(completion, prompt) for completion in sampled]
+    rows.read_call(row, prompt, read, b"")
+    return [
+        _taken(completion, COMPLETION_COLUMNS) | {"token_ids": known.token_ids.raw}
+        for completion, known in zip(sampled, read, strict=True)
+    ]
+
+
+def _response(row: RowMapping) -> Row:
+    return _taken(row, RESPONSE_COLUMNS) | {
+        "input": codec.decompress(row["input"]),
+        "reply": codec.decompress(row["reply"]),
+    }
+
+
+def _rewards(connection: Connection, session_id: str) -> list[RewardEntry]:
+    of_session = rewards.c.session_id == session_id
+    parts: dict[int, list[tuple[str, float]]] = {}
+    chosen = select(rewards.c.reward_id).where(of_session)
+    query = select(reward_components).where(reward_components.c.reward_id.in_(chosen))
+    for part in connection.execute(query.order_by(reward_components.c.place)).mappings():
+        parts.setdefault(part["reward_id"], []).append((part["name"], part["value"]))
+    found = connection.execute(select(rewards).where(of_session).order_by(rewards.c.reward_id)).mappings()
+    return [RewardEntry(row["recorded_at"], row["value"], parts.get(row["reward_id"], [])) for row in found]
+
+
+def session_ids(connection: Connection, chosen: Iterable[str]) -> set[str]:
+    """Those of the chosen sessions that are stored."""
+    wanted = list(chosen)
+    found: set[str] = set()
+    for start in range(0, len(wanted), 500):
+        some = sessions.c.session_id.in_(wanted[start : start + 500])
+        found.update(connection.execute(select(sessions.c.session_id).where(some)).scalars())
+    return found

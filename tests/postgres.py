@@ -1,0 +1,167 @@
+"""A PostgreSQL server of the tests' own: made in a temporary folder, reached by a Unix socket, gone at the end.
+
+Debian's `postgresql` brings the programs (`.ci/setup-postgres` installs it); `POLARPROXY_TEST_POSTGRES` names another
+folder that holds them. Nothing on the machine is touched, and a server that runs there already is no concern of this one.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from polarproxy.store.database import open_database
+from polarproxy.store.migrate import upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+VARIABLE = "POLARPROXY_TEST_POSTGRES"
+MISSING = f"needs PostgreSQL: .ci/setup-postgres installs it, or {VARIABLE} names the folder with initdb and postgres"
+
+_SECONDS = 60.0
+_OWNER = "polarproxy"
+_TEMPLATE = "polarproxy_template"
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "shared_buffers": "32MB",
+    "max_connections": "150",
+    # A killed server keeps what it wrote to the system. Only a power cut would show the difference.
+    "fsync": "off",
+    # What an administrator may have set, and the program must not depend on.
+    "synchronous_commit": "off",
+    "timezone": "Asia/Kathmandu",
+    "default_transaction_isolation": "serializable",
+}
+
+
+def binaries() -> Path | None:
+    """The folder with `initdb` and `postgres`; None when there is none on this machine."""
+    named = os.environ.get(VARIABLE)
+    found = [Path(named)] if named else sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    on_path = shutil.which("initdb")
+    if on_path:
+        found.append(Path(on_path).resolve().parent)
+    return next((folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+def _version(folder: Path) -> float:
+    try:
+        return float(folder.parent.name)
+    except ValueError:
+        return 0.0
+
+
+def _unprivileged() -> dict[str, Any]:
+    """For `subprocess`: the server refuses to run as root, so that root hands it to somebody who is nobody."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+    raise RuntimeError("there is no user that PostgreSQL could run as; make one named postgres")
+
+
+@dataclass
+class Server:
+    """A server that can be stopped hard, and started again on what it left."""
+
+    programs: Path
+    folder: Path
+    settings: Mapping[str, str]
+    _process: subprocess.Popen[bytes] | None = None
+    _names: Iterator[int] = field(default_factory=count)
+
+    def url(self, database: str) -> str:
+        """Of one of its databases."""
+        return f"postgresql://{_OWNER}@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        """Returns when it takes connections; raises `RuntimeError` with its log when it does not."""
+        options = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
+        command = [self.programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **_unprivileged())
+        deadline = time.monotonic() + _SECONDS
+        while not self._answers():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                self.kill()
+                raise RuntimeError("PostgreSQL did not start:\n" + (self.folder / "log").read_text(errors="replace"))
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        asked = [self.programs / "pg_isready", "-q", "-h", self.folder, "-d", "postgres"]
+        return subprocess.run(asked, timeout=_SECONDS, check=False).returncode == 0
+
+    def kill(self) -> None:
+        """As `pg_ctl stop -m immediate`: every connection is cut, nothing is tidied up."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(_SECONDS)
+            self._process = None
+
+    def execute(self, statement: str) -> None:
+        """Runs a statement on its own, as an administrator."""
+        engine = open_database(self.url("postgres"))
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    def empty(self) -> str:
+        """Makes a database without any tables; its URL."""
+        name = f"test{next(self._names)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def fresh(self) -> str:
+        """Makes a database with the current schema and nothing in it; its URL."""
+        name = f"test{next(self._names)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Takes a database away, whoever is still connected."""
+        self.execute(f"DROP DATABASE {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
+
+
+@contextmanager
+def running(**settings: str) -> Iterator[Server]:
+    """A server until the block ends. Raises `FileNotFoundError` where PostgreSQL is not installed."""
+    programs = binaries()
+    if programs is None:
+        raise FileNotFoundError(MISSING)
+    # A short path, because that of a socket may not be long.
+    folder = Path(mkdtemp(prefix="polarpg-", dir="/tmp"))
+    server = Server(programs, folder, {**_SETTINGS, **settings})
+    try:
+        somebody = _unprivileged()
+        if somebody:
+            os.chown(folder, somebody["user"], somebody["group"])
+        make = [programs / "initdb", "-D", folder / "data", "-U", _OWNER, "-A", "trust", "-E", "UTF8", "--locale=C"]
+        made = subprocess.run(
+            [*make, "--no-sync"], cwd=folder, capture_output=True, timeout=_SECONDS, check=False, **somebody
+        )
+        if made.returncode:
+            raise RuntimeError("initdb failed: " + made.stderr.decode(errors="replace"))
+        server.start()
+        server.execute(f"CREATE DATABASE {_TEMPLATE}")
+        engine = open_database(server.url(_TEMPLATE))
+        upgrade(engine)
+        engine.dispose()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
