@@ -1,7 +1,24 @@
 """For all tests."""
 
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import postgres as postgresql
 
 # A busy machine is slow, and that is no failure: properties say what comes out, never how soon.
 settings.register_profile("polarproxy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("polarproxy")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgresql.Server]:
+    """A PostgreSQL server for the whole run, started when the first test wants it."""
+    if postgresql.binaries() is None:
+        pytest.skip(postgresql.MISSING)
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("needs psycopg: pip install 'polarproxy[postgres]'")
+    with postgresql.running() as server:
+        yield server

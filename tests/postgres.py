@@ -82,7 +82,7 @@ class Server:
     programs: Path
     folder: Path
     settings: Mapping[str, str]
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[Any] | None = None
     _names: Iterator[int] = field(default_factory=count)
 
     def url(self, database: str) -> str:
@@ -92,18 +92,19 @@ class Server:
     def start(self) -> None:
         """Returns when it takes connections; raises `RuntimeError` with its log when it does not."""
         options = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
-        command = [self.programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options]
+        command = [str(self.programs / "postgres"), "-D", f"{self.folder}/data", "-k", str(self.folder), *options]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **_unprivileged())
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, **_unprivileged())
+        self._process = process
         deadline = time.monotonic() + _SECONDS
         while not self._answers():
-            if time.monotonic() > deadline or self._process.poll() is not None:
+            if time.monotonic() > deadline or process.poll() is not None:
                 self.kill()
                 raise RuntimeError("PostgreSQL did not start:\n" + (self.folder / "log").read_text(errors="replace"))
             time.sleep(0.02)
 
     def _answers(self) -> bool:
-        asked = [self.programs / "pg_isready", "-q", "-h", self.folder, "-d", "postgres"]
+        asked = [str(self.programs / "pg_isready"), "-q", "-h", str(self.folder), "-d", "postgres"]
         return subprocess.run(asked, timeout=_SECONDS, check=False).returncode == 0
 
     def kill(self) -> None:
@@ -132,6 +133,13 @@ class Server:
         self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
         return self.url(name)
 
+    @contextmanager
+    def temporary(self) -> Iterator[str]:
+        """A database with the current schema and nothing in it, until the block ends; gives its URL."""
+        url = self.fresh()
+        yield url
+        self.drop(url)
+
     def drop(self, url: str) -> None:
         """Takes a database away, whoever is still connected."""
         self.execute(f"DROP DATABASE {url.partition('@/')[2].partition('?')[0]} WITH (FORCE)")
@@ -150,12 +158,15 @@ def running(**settings: str) -> Iterator[Server]:
         somebody = _unprivileged()
         if somebody:
             os.chown(folder, somebody["user"], somebody["group"])
-        make = [programs / "initdb", "-D", folder / "data", "-U", _OWNER, "-A", "trust", "-E", "UTF8", "--locale=C"]
-        made = subprocess.run(
-            [*make, "--no-sync"], cwd=folder, capture_output=True, timeout=_SECONDS, check=False, **somebody
+        make = [str(programs / "initdb"), "-D", f"{folder}/data", "-U", _OWNER, "-A", "trust", "-E", "UTF8"]
+        subprocess.run(
+            [*make, "--locale=C", "--no-sync"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=True,
+            **somebody,
         )
-        if made.returncode:
-            raise RuntimeError("initdb failed: " + made.stderr.decode(errors="replace"))
         server.start()
         server.execute(f"CREATE DATABASE {_TEMPLATE}")
         engine = open_database(server.url(_TEMPLATE))

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import typer
 
+from polarproxy.cli.archives import export_archive, import_archive, migrate
 from polarproxy.cli.opening import Db, Json, database_url, open_repository
 from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.upkeep import prune, stats
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import current as current_revision
 from polarproxy.store.migrate import head
 from polarproxy.store.migrate import upgrade as upgrade_database
 
-app = typer.Typer(no_args_is_help=True, help="The database: schema and integrity.")
+app = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, size, and copies.")
+app.command()(stats)
+app.command()(prune)
+app.command("export")(export_archive)
+app.command("import")(import_archive)
+app.command()(migrate)
 
 
 @app.command()

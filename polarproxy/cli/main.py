@@ -17,7 +17,16 @@ from polarproxy.cli.doctor import doctor
 from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
 from polarproxy.cli.serve import serve
-from polarproxy.errors import BadArchive, BadExport, BadReward, BadSettings, InvalidValue, NotFound, PolarproxyError, WrongDatabase
+from polarproxy.errors import (
+    BadArchive,
+    BadExport,
+    BadReward,
+    BadSettings,
+    InvalidValue,
+    NotFound,
+    PolarproxyError,
+    WrongDatabase,
+)
 
 app = typer.Typer(
     name="polarproxy",

@@ -32,7 +32,7 @@ from polarproxy.proxy.routes import NATIVE, Action, dialect_of, recognise
 from polarproxy.proxy.socket import is_upgrade, serve_socket
 from polarproxy.proxy.upstream import Upstream
 from polarproxy.proxy.visit import Said, Visit
-from polarproxy.store.arrivals import Arrivals
+from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
 from polarproxy.wire.surrogates import whole_characters
@@ -63,8 +63,10 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
     repository = Repository(engine)
     writer = Writer(engine, settings.queue_size)
     upstream = Upstream(settings)
-    arrivals = Arrivals(repository)
+    arrivals = arrivals_of(engine, repository, settings.store_timeout)
     try:
+        latest = max(settings.policy_version, repository.latest_policy_version())
+        arrivals.policy_version = repository.set_policy_version(latest)
         yield Parts(
             settings=settings,
             signer=Signer(secret, settings.admin_key),
@@ -72,7 +74,7 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
             repository=repository,
             writer=writer,
             arrivals=arrivals,
-            recorder=Recorder(writer, arrivals, settings, repository.latest_policy_version()),
+            recorder=Recorder(writer, arrivals, settings),
             roots=Roots(),
             names=ModelNames(settings.model_map),
         )

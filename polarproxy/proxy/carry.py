@@ -17,27 +17,28 @@ from polarproxy.errors import (
 from polarproxy.model import CallStatus
 from polarproxy.proxy import headers
 from polarproxy.proxy.keepalive import KeepAlive
-from polarproxy.proxy.relay import StreamRelay, drain
+from polarproxy.proxy.relay import StreamRelay
 from polarproxy.proxy.replies import Refusal, refusal, status_of
 from polarproxy.proxy.responses import stored_response
 from polarproxy.proxy.speech import Native, engine_error
-from polarproxy.proxy.upstream import engine_errors
 from polarproxy.wire.chat.fold import fold_message
 from polarproxy.wire.conversation import reply_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import aiohttp
     from aiohttp import web
 
     from polarproxy.proxy.exchange import Exchange
+    from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.outlet import Outlet
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.roots import Place
     from polarproxy.proxy.speech import Speech
 
 _STORE_ERRORS = (StoreUnavailable, StoreConflict)
+_DRAIN_S = 0.5
+"""How long the engine has to end a stream that is over, so that its connection can serve the next request."""
 
 
 @dataclass(slots=True)
@@ -86,14 +87,13 @@ class Carrier:
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
             if upstream.status == 200 and is_stream:
                 return await self._relay(upstream)
-            async with engine_errors():
-                body = await upstream.read()
+            body = await upstream.read()
             exchange.saw_bytes()
             if upstream.status != 200:
                 return await self._refused(upstream, body)
             return await self._answer(upstream, body)
 
-    async def _refused(self, upstream: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
+    async def _refused(self, upstream: Answer, body: bytes) -> web.StreamResponse:
         """The engine's own error, word for word: harnesses know its wording."""
         status = CallStatus.REJECTED if upstream.status < 500 else CallStatus.ENGINE_ERROR
         await self.parts.recorder.record(self.exchange, status, body[:2000].decode("utf-8", "replace"))
@@ -102,7 +102,7 @@ class Carrier:
         _, message = engine_error(body)
         return await self._refuse(Refusal(upstream.status, message, upstream.headers.get("Retry-After")))
 
-    async def _answer(self, upstream: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
+    async def _answer(self, upstream: Answer, body: bytes) -> web.StreamResponse:
         exchange, speech = self.exchange, self.speech
         try:
             view = exchange.plan.reader.body(body)
@@ -121,7 +121,7 @@ class Carrier:
         self._delivered()
         return answer
 
-    async def _unreadable(self, upstream: aiohttp.ClientResponse, body: bytes, error: BadReply) -> web.StreamResponse:
+    async def _unreadable(self, upstream: Answer, body: bytes, error: BadReply) -> web.StreamResponse:
         """A client of the engine itself would get these bytes; what cannot be made of them is refused."""
         self.exchange.error = str(error)
         await self.parts.recorder.record(self.exchange, CallStatus.COMPLETED)
@@ -141,7 +141,7 @@ class Carrier:
         except (BadReply, EngineTimeout, EngineUnreachable) as error:
             self.exchange.error = str(error)
 
-    async def _relay(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _relay(self, upstream: Answer) -> web.StreamResponse:
         speech, outlet, capture = self.speech, self.outlet, self.exchange.capture
         head = speech.head(upstream.headers)
         if speech.streamed:
@@ -163,7 +163,7 @@ class Carrier:
         else:
             answer = await outlet.answer(200, head, speech.folded())
         self._delivered()
-        await drain(upstream)
+        await upstream.drain(_DRAIN_S)
         return answer
 
     async def _engine_said_error(self, relay: StreamRelay, error: str) -> web.StreamResponse:

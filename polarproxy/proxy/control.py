@@ -153,9 +153,10 @@ async def add_reward(parts: Parts, http: web.Request) -> web.Response:
 async def set_policy(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/policy`: which weights sample from now on."""
     version = _read(await http.read(), _Policy).version
-    if version < parts.recorder.policy_version:
-        raise BadRequest(f"policy version {version} is older than the current {parts.recorder.policy_version}")
-    parts.recorder.policy_version = version
+    in_force = await _store(parts.repository.set_policy_version, version)
+    parts.arrivals.policy_version = in_force
+    if version < in_force:
+        raise BadRequest(f"policy version {version} is older than the current {in_force}")
     return _json({"version": version})
 
 

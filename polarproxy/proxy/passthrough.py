@@ -10,7 +10,6 @@ from polarproxy.errors import EngineTimeout, EngineUnreachable
 from polarproxy.proxy import headers
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.replies import refuse_for
-from polarproxy.proxy.upstream import engine_errors
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
@@ -31,9 +30,8 @@ async def passthrough(parts: Parts, http: web.Request, route: str) -> web.Stream
             client.content_length = int(upstream.headers["Content-Length"])
         await client.prepare(http)
         try:
-            async with engine_errors():
-                async for chunk in upstream.content.iter_any():
-                    await client.write(chunk)
+            async for chunk in upstream.content.iter_any():
+                await client.write(chunk)
         except (EngineTimeout, EngineUnreachable):
             if http.transport is not None:
                 http.transport.close()

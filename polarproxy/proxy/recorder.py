@@ -91,22 +91,26 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
 class Recorder:
     """Stores exchanges, and remembers which spellings of tokens are stored already."""
 
-    def __init__(self, writer: Writer, arrivals: Arrivals, settings: Settings, latest_policy: int = 0) -> None:
+    def __init__(self, writer: Writer, arrivals: Arrivals, settings: Settings) -> None:
         self._writer = writer
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
         self._spelled: dict[str, Spellings] = {}
         self.prompts = RecentPrompts()
-        self.policy_version = max(settings.policy_version, latest_policy)
-        """Version of the weights that sample now; a restart does not take it back."""
 
     @property
     def full(self) -> bool:
         """Whether the store cannot take another call now."""
         return self._writer.full
 
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that sample now."""
+        return self._arrivals.policy_version
+
     async def record(self, exchange: Exchange, status: CallStatus, error: str | None = None) -> None:
         """Returns when the call is durably stored; raises `StoreUnavailable`, `StoreConflict`."""
+        await self._arrivals.catch_up()
         await self._writer.write(self._item(exchange, status, error), self._timeout)
 
     def record_later(self, exchange: Exchange, status: CallStatus, error: str | None = None) -> str | None:

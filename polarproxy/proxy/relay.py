@@ -6,23 +6,18 @@ seen the end as surely as one that waits for `[DONE]`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import aiohttp
-
 from polarproxy.errors import BadReply
-from polarproxy.proxy.upstream import ENGINE_FAULTS, engine_error
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
     from polarproxy.proxy.exchange import Exchange
+    from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.outlet import Outlet
     from polarproxy.proxy.speech import Speech
-
-_DRAIN_S = 0.5
 
 
 @dataclass(slots=True)
@@ -42,17 +37,14 @@ class StreamRelay:
     _ending: bool = False
     _splitter: EventSplitter = field(default_factory=EventSplitter)
 
-    async def run(self, upstream: aiohttp.ClientResponse, client: Outlet) -> None:
+    async def run(self, upstream: Answer, client: Outlet) -> None:
         """Relays until the engine ends. What is left in `held` is for the caller to send, once the call is stored.
 
         Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `ConnectionResetError` when
         the client does.
         """
         while not self.ended:
-            try:
-                chunk = await upstream.content.readany()
-            except ENGINE_FAULTS as error:
-                raise engine_error(error) from error
+            chunk = await upstream.content.readany()
             if not chunk:
                 return
             self.exchange.saw_bytes()
@@ -103,12 +95,3 @@ class StreamRelay:
     def _is_end(self) -> bool:
         capture = self.exchange.capture
         return self.ended or capture.error is not None or capture.finished() >= self.exchange.choices
-
-
-async def drain(upstream: aiohttp.ClientResponse) -> None:
-    """Reads the last bytes of a stream that is over, so that its connection can serve the next request."""
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            await upstream.content.read()
-    except (TimeoutError, aiohttp.ClientError):
-        upstream.close()

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from polarproxy.errors import EngineTimeout, EngineUnreachable
 from polarproxy.proxy.http.origin import Origin
 from polarproxy.proxy.http.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
     from polarproxy.proxy.http.answer import Answer
     from polarproxy.settings import Settings
-
-
-ENGINE_FAULTS = (EngineTimeout, EngineUnreachable)
-"""What the HTTP client raises when the engine is silent, unreachable, or gone."""
-
-
-def engine_error(fault: EngineTimeout | EngineUnreachable) -> EngineTimeout | EngineUnreachable:
-    """The error of ours for one of `ENGINE_FAULTS`, which it is already."""
-    return fault
-
-
-@asynccontextmanager
-async def engine_errors() -> AsyncIterator[None]:
-    """Lets `EngineTimeout` and `EngineUnreachable` through, which is all that the HTTP client raises."""
-    yield
 
 
 class Upstream:

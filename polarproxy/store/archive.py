@@ -98,7 +98,7 @@ class ArchiveWriter:
             if kind is None:
                 self._put(End(self._records, self._digests.digest()))
         finally:
-            self._stream.close()
+            self._stream.close()  # type: ignore[no-untyped-call]
 
 
 def read_archive(path: Path) -> Iterator[Record]:

@@ -1,21 +1,56 @@
-"""Giving each request its place in its session, at the moment it arrives."""
+"""Giving each request its place in its session, at the moment it arrives.
+
+A SQLite file has one proxy, which counts in its memory. Proxies that share a PostgreSQL database count there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import SessionClosed, StoreUnavailable
+from polarproxy.errors import StoreUnavailable
 from polarproxy.model import SessionStatus
+from polarproxy.store.shared_arrivals import SharedArrivals, session_closed
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from polarproxy.store.repository import Repository, SessionState
 
 _KEPT = 65_536
+
+
+class Arrivals(Protocol):
+    """Places of calls, and what every call must know of the decisions that were made for all."""
+
+    policy_version: int
+    """Version of the weights that sample now, as far as this process knows."""
+
+    async def arrive(self, session_id: str) -> int:
+        """The ordinal of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
+
+    async def catch_up(self) -> None:
+        """Makes `policy_version` what it is for all proxies, if they can be asked."""
+
+    def leave(self, session_id: str) -> None:
+        """The call is stored, or lost for good."""
+
+    def made(self, session_id: str) -> None:
+        """The session was just made, and is stored. Calls that named it before keep their ordinals."""
+
+    def closed(self, session_id: str, status: SessionStatus) -> None:
+        """The session's status changed, and is stored."""
+
+
+def arrivals_of(engine: Engine, repository: Repository, timeout: float) -> Arrivals:
+    """For one proxy of this database; an answer that takes more than `timeout` seconds is none."""
+    if engine.dialect.name == "postgresql":
+        return SharedArrivals(engine, timeout)
+    return OwnArrivals(repository)
 
 
 @dataclass(slots=True)
@@ -25,16 +60,17 @@ class _Live:
     under_way: int = 0
 
 
-class Arrivals:
-    """Next ordinals of the sessions that are alive, read from the store on first sight."""
+class OwnArrivals:
+    """Next ordinals of the sessions that are alive, read from the store on first sight. No other proxy may write to it."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._live: OrderedDict[str, _Live] = OrderedDict()
         self._loading: dict[str, asyncio.Task[SessionState | None]] = {}
+        self.policy_version = 0
 
     async def arrive(self, session_id: str) -> int:
-        """The ordinal of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
+        """Counts in memory."""
         live = self._live.get(session_id)
         if live is None:
             state = await self._load(session_id)
@@ -44,7 +80,7 @@ class Arrivals:
                     SessionStatus.OPEN if state is None else state.status, 0 if state is None else state.next_ordinal
                 )
         if live.status is not SessionStatus.OPEN:
-            raise SessionClosed(f"session {session_id} is closed ({live.status}); make a new one for more calls")
+            raise session_closed(session_id, live.status)
         self._live.move_to_end(session_id)
         ordinal = live.next_ordinal
         live.next_ordinal += 1
@@ -52,18 +88,21 @@ class Arrivals:
         self._forget_oldest()
         return ordinal
 
+    async def catch_up(self) -> None:
+        """There is nobody else."""
+
     def leave(self, session_id: str) -> None:
-        """The call is stored, or lost for good."""
+        """Sessions without calls under way may be forgotten."""
         live = self._live.get(session_id)
         if live is not None:
             live.under_way -= 1
 
     def made(self, session_id: str) -> None:
-        """The session was just made, and is stored. Calls that named it before keep their ordinals."""
+        """There is nothing to read of it."""
         self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0))
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
-        """The session's status changed, and is stored."""
+        """Remembers the status."""
         live = self._live.get(session_id)
         if live is not None:
             live.status = status

@@ -41,8 +41,9 @@ def compress(data: bytes) -> bytes:
 
 def compress_all(values: list[bytes]) -> list[bytes]:
     """Each value as a frame of its own. One call for many values hands the interpreter over once, not once a value."""
-    if not values:
-        return []
+    if not any(values):
+        # Several frames at once need at least one byte to compress.
+        return [compress(value) for value in values]
     frames = _zstd.compressor.multi_compress_to_buffer([*values])
     return [frames[place].tobytes() for place in range(len(values))]
 

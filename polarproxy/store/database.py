@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,8 @@ def _postgres(url: URL) -> Engine:
     named = url.query.get("options", "")
     options = " ".join([*settings, *([named] if isinstance(named, str) else named)]).strip()
     given = {name: value for name, value in _POSTGRES_CONNECTION.items() if name not in url.query}
+    # What goes wrong is raised; the driver says it in the log as well.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     # A connection that broke while nobody used it is replaced before it is used.
     return create_engine(
         url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args={**given, "options": options}

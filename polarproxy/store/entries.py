@@ -1,32 +1,46 @@
 """Sessions as values that show nothing of how they are stored: what an archive holds, and what goes to another database.
 
-A row is a map of column to value, as the database gives it, without what only says where bytes lie: no base, no
-compression. Two stores hold the same session when these values are equal, whatever lies in their files.
+A row is a map of column to value, without what only says where bytes lie: no base, no compression. Text is escaped as
+`text.escape` does it, because not every text can be encoded. Two stores hold the same session when these values are equal,
+whatever lies in their files.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from datetime import datetime  # noqa: TC003  (msgspec reads annotations at run time)
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import xxhash
 from sqlalchemy import func, select
 
-from polarproxy.model import TokenIds
 from polarproxy.store import codec, rows
 from polarproxy.store.bodies import BodyReader
-from polarproxy.store.rows import Row
-from polarproxy.store.schema import call_facts, calls, completions, responses, reward_components, rewards, sessions
+from polarproxy.store.rows import Row  # noqa: TC001  (msgspec reads annotations at run time)
+from polarproxy.store.schema import (
+    call_facts,
+    calls,
+    completions,
+    responses,
+    reward_components,
+    rewards,
+    sessions,
+    token_texts,
+)
+from polarproxy.store.text import escape, unescape
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine, RowMapping, Table
+    from sqlalchemy import Column, Connection, RowMapping, Select, Table
+
+    from polarproxy.model import TokenIds
 
 STORED_PROMPT = ("base_call_id", "base_choice", "base_length", "prompt_suffix")
 """Columns of `calls` that say how a prompt is stored; `CallEntry.prompt` stands for them."""
+_TEXTS_AT_ONCE = 2048
 
 
 class RewardEntry(msgspec.Struct, frozen=True):
@@ -49,8 +63,8 @@ class SessionEntry(msgspec.Struct, frozen=True, tag="session"):
 
     @property
     def session_id(self) -> str:
-        """Its name."""
-        return str(self.row["session_id"])
+        """Its name, as it was given."""
+        return unescape(self.row["session_id"])
 
 
 class CallEntry(msgspec.Struct, frozen=True, tag="call"):
@@ -71,8 +85,8 @@ class CallEntry(msgspec.Struct, frozen=True, tag="call"):
 
     @property
     def call_id(self) -> str:
-        """Its name."""
-        return str(self.row["call_id"])
+        """Its name, as it was given."""
+        return unescape(self.row["call_id"])
 
 
 Entry: TypeAlias = "SessionEntry | CallEntry"
@@ -103,13 +117,6 @@ class ContentDigest:
     def value(self) -> bytes:
         """16 bytes."""
         return self._state.digest()
-
-
-def snapshot(engine: Engine) -> Engine:
-    """The same database; a reading transaction sees one moment, however many questions it asks."""
-    if engine.dialect.name == "postgresql":
-        return engine.execution_options(isolation_level="REPEATABLE READ")
-    return engine
 
 
 def content_digest(connection: Connection, session_id: str) -> bytes | None:
@@ -153,18 +160,20 @@ def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
             row=_taken(row, CALL_COLUMNS),
             prompt=None if prompt is None else prompt.raw,
             completions=_completions(row, prompt, sampled.get(call_id, ())),
-            facts=[(fact["recorded_at"], fact["name"], fact["value"]) for fact in known.get(call_id, ())],
+            facts=[(fact["recorded_at"], fact["name"], escape(fact["value"])) for fact in known.get(call_id, ())],
             body=None if row["body_digest"] is None else bodies.body(row["body_digest"]),
             responses=[_response(response) for response in kept.get(call_id, ())],
         )
 
 
 def _taken(row: RowMapping, names: tuple[str, ...]) -> Row:
-    return {name: row[name] for name in names}
+    return {name: escape(row[name]) if isinstance(row[name], str) else row[name] for name in names}
 
 
-def _by_call(connection: Connection, table: Table, chosen: object, order: object) -> dict[str, list[RowMapping]]:
-    query = select(table).where(table.c.call_id.in_(chosen)).order_by(order)  # type: ignore[call-overload]
+def _by_call(
+    connection: Connection, table: Table, chosen: Select[tuple[str]], order: Column[Any]
+) -> dict[str, list[RowMapping]]:
+    query = select(table).where(table.c.call_id.in_(chosen)).order_by(order)
     found: dict[str, list[RowMapping]] = {}
     for row in connection.execute(query).mappings():
         found.setdefault(row["call_id"], []).append(row)
@@ -193,16 +202,14 @@ def _rewards(connection: Connection, session_id: str) -> list[RewardEntry]:
     chosen = select(rewards.c.reward_id).where(of_session)
     query = select(reward_components).where(reward_components.c.reward_id.in_(chosen))
     for part in connection.execute(query.order_by(reward_components.c.place)).mappings():
-        parts.setdefault(part["reward_id"], []).append((part["name"], part["value"]))
+        parts.setdefault(part["reward_id"], []).append((escape(part["name"]), part["value"]))
     found = connection.execute(select(rewards).where(of_session).order_by(rewards.c.reward_id)).mappings()
     return [RewardEntry(row["recorded_at"], row["value"], parts.get(row["reward_id"], [])) for row in found]
 
 
-def session_ids(connection: Connection, chosen: Iterable[str]) -> set[str]:
-    """Those of the chosen sessions that are stored."""
-    wanted = list(chosen)
-    found: set[str] = set()
-    for start in range(0, len(wanted), 500):
-        some = sessions.c.session_id.in_(wanted[start : start + 500])
-        found.update(connection.execute(select(sessions.c.session_id).where(some)).scalars())
-    return found
+def read_texts(connection: Connection, model: str) -> Iterator[list[tuple[int, bytes]]]:
+    """The known spellings of a model's tokens by id, some at a time."""
+    query = select(token_texts.c.token_id, token_texts.c.text).where(token_texts.c.model == model)
+    found = ((row.token_id, row.text) for row in connection.execute(query.order_by(token_texts.c.token_id)))
+    while some := list(islice(found, _TEXTS_AT_ONCE)):
+        yield some

@@ -62,11 +62,13 @@ class Inserts:
         compiled = self._compiled.get((table, once))
         if compiled is None:
             # Inline: nobody asks for the keys that the database makes.
-            statement = self._once(table) if once else insert(table).inline()
+            statement = insert_once(table, self._dialect) if once else insert(table).inline()
             compiled = self._compiled[table, once] = CompiledInsert(statement, list(rows[0]), self._dialect)
         compiled.run(connection, rows)
 
-    def _once(self, table: Table) -> Insert:
-        if self._dialect.name == "postgresql":
-            return postgresql.insert(table).on_conflict_do_nothing()
-        return sqlite.insert(table).on_conflict_do_nothing()
+
+def insert_once(table: Table, dialect: Dialect) -> Insert:
+    """An insert that leaves rows whose key is there already as they are."""
+    if dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()

@@ -21,10 +21,12 @@ from polarproxy.model import (
 from polarproxy.store import responses, rows
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
+from polarproxy.store.inserts import insert_once
 from polarproxy.store.schema import (
     call_facts,
     calls,
     completions,
+    policy_versions,
     reward_components,
     rewards,
     sessions,
@@ -157,10 +159,11 @@ class Repository:
         return SessionState(SessionStatus(status), 0 if last is None else last + 1)
 
     def latest_policy_version(self) -> int:
-        """The policy version at the end of the latest call; 0 when there is none."""
+        """The latest policy version that was set or that a call ended under; 0 when there is none."""
         query = select(calls.c.policy_version_max).order_by(calls.c.call_id.desc()).limit(1)
         with self._engine.begin() as connection:
-            return connection.execute(query).scalar_one_or_none() or 0
+            last = connection.execute(query).scalar_one_or_none() or 0
+            return max(last, connection.execute(select(func.max(policy_versions.c.version))).scalar_one() or 0)
 
     def calls(self, session_id: str) -> list[CapturedCall]:
         """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""
@@ -170,8 +173,9 @@ class Repository:
     def call(self, call_id: str) -> CapturedCall:
         """One call; raises `NotFound`, `StoreDamaged`."""
         with self._engine.begin() as connection:
-            for call in _read_calls(connection, calls.c.call_id == call_id):
-                return call
+            call = read_call(connection, call_id)
+        if call is not None:
+            return call
         raise NotFound(f"there is no call {call_id!r}; `polarproxy calls list` shows those there are")
 
     def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
@@ -211,6 +215,15 @@ class Repository:
             if not changed.rowcount:
                 raise NotFound(f"there is no session {session_id!r}")
 
+    def set_policy_version(self, version: int) -> int:
+        """From now on these weights sample, whichever proxy is asked. The version in force: an older one changes nothing."""
+        with self._writing.begin() as connection:
+            latest = connection.execute(select(func.max(policy_versions.c.version))).scalar_one() or 0
+            if version > latest:
+                row = {"version": version, "recorded_at": datetime.now(UTC)}
+                connection.execute(insert_once(policy_versions, connection.dialect), [row])
+        return max(version, latest)
+
     def add_reward(self, session_id: str, reward: Reward) -> None:
         """Appends a reward; the latest counts. Raises `NotFound`."""
         with self._writing.begin() as connection:
@@ -232,6 +245,11 @@ class Repository:
         for session_id in self.session_ids():
             with self._engine.begin() as connection:
                 yield from _session_damage(connection, session_id)
+
+
+def read_call(connection: Connection, call_id: str) -> CapturedCall | None:
+    """One call; None when there is none. Raises `StoreDamaged`."""
+    return next(_read_calls(connection, calls.c.call_id == call_id), None)
 
 
 def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]:

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
 
 from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases
-from polarproxy.store.database import for_writing
+from polarproxy.store.database import for_writing, reason, was_rolled_back
 from polarproxy.store.inserts import Inserts
+from polarproxy.store.repository import read_call
 from polarproxy.store.schema import bodies, call_facts, calls, completions, responses, sessions, token_texts
 from polarproxy.store.tokens import PromptReader
 
@@ -46,8 +47,8 @@ FACT_DELAY_S = 0.05
 much as the call's."""
 _RECENT = 4
 
-_OUT_OF_ORDER = (OperationalError, InterfaceError)
-"""The database itself is in trouble (locked, full, unreachable), whatever it was given."""
+_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError)
+"""The database itself is in trouble (locked, full, unreachable, read-only), whatever it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class Writer:
         """Returns when the item is committed.
 
         Raises `StoreUnavailable` when it was not within `timeout` seconds (it may still be), `StoreConflict` when another
-        call has its id.
+        call has its id or its place. The same call again is stored once.
         """
         loop = asyncio.get_running_loop()
         committed: asyncio.Future[None] = loop.create_future()
@@ -184,9 +185,12 @@ class Writer:
         try:
             self._write([item for item, _ in group])
         except _OUT_OF_ORDER as error:
-            self._trouble = (time.monotonic(), str(error.orig))
+            if was_rolled_back(error):
+                self._commit_one_by_one(group)
+                return
+            self._trouble = (time.monotonic(), reason(error))
             for _, done in group:
-                self._fail(done, StoreUnavailable(f"the store could not commit: {error.orig}"))
+                self._fail(done, StoreUnavailable(f"the store could not commit: {reason(error)}"))
         except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
             self._commit_one_by_one(group)
         else:
@@ -198,21 +202,33 @@ class Writer:
         """A group was refused because of one of its items: the others must not suffer for it."""
         for item, done in group:
             try:
-                self._write([item])
+                self._write_once(item)
             except Exception as error:  # noqa: BLE001  (whatever is wrong with the item, its request is told)
                 self._refuse(item, done, error)
             else:
                 self._trouble = None
                 _settle(done)
 
+    def _write_once(self, item: Item) -> None:
+        """Nothing is to be done for a call that is stored already: it was committed, and only the word of it got lost."""
+        try:
+            self._write([item])
+        except IntegrityError:
+            if not isinstance(item, NewCall):
+                raise
+            with self._engine.begin() as connection:
+                stored = read_call(connection, item.call.call_id)
+            if stored is None or stored.call != item.call:
+                raise
+
     def _refuse(self, item: Item, done: Future[None], error: Exception) -> None:
-        reason = str(error.orig) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
+        why = reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
         if isinstance(error, IntegrityError):
-            self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {reason}"))
+            self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
             return
         if isinstance(error, _OUT_OF_ORDER):
-            self._trouble = (time.monotonic(), reason)
-        self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {reason}"))
+            self._trouble = (time.monotonic(), why)
+        self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
 
     def _fail(self, done: Future[None], error: Exception) -> None:
         self.failed += 1

@@ -8,7 +8,7 @@ import pytest
 
 from polarproxy.model import CallStatus
 from polarproxy.proxy.headers import query_to_engine, to_client, to_engine, to_record
-from tests.proxy.rig import BODY, IDS, Rig, Starter
+from tests.proxy.rig import BODY, CHAT, IDS, Rig, Starter
 
 MESSAGES = b'[{"role":"user","content":"caf\\u00e9 \xc3\xa9"}, {"role":"assistant", "tool_calls":[{"function":\n'
 MESSAGES += (
@@ -181,3 +181,12 @@ def test_a_query_is_passed_on_as_it_was_sent() -> None:
     assert query_to_engine("key=own", None) == "?key=own"
     assert query_to_engine("key=own", "real") == ""
     assert query_to_engine("key=sk-polar-a-b&x=sk-pol%61r-c", None) == ""
+
+
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(start: Starter) -> None:
+    rig = await start()
+    url = rig.base + "/s/s1" + CHAT
+    async with rig.http.post(url, json=BODY, expect100=True) as response:
+        assert response.status == 200
+    assert "Expect" not in rig.received[0].headers
+    assert (await rig.call()).call.status is CallStatus.COMPLETED

@@ -74,7 +74,7 @@ async def test_a_call_that_was_cut_is_told_as_it_was_sampled(start: Starter, way
 
 @EVERY_WAY
 async def test_the_time_is_told(start: Starter, way: Way) -> None:
-    rig = await start(always(LONG, faults=Faults(first_byte_delay=0.05)))
+    rig = await start(always(LONG, faults=Faults(first_byte_delay=0.1)))
     answer = await way(rig, **ASK)
     assert answer["metrics"]["latencyMs"] >= 50
 

@@ -100,6 +100,25 @@ async def test_settings_reach_the_engine(start: Starter, way: Way) -> None:
     assert body["tools"][0]["function"]["parameters"] == WEATHER
 
 
+async def test_several_candidates(start: Starter) -> None:
+    rig = await start(always(LONG))
+    config = types.GenerateContentConfig(candidate_count=2)
+    whole = await WAYS["generate"](rig, **ASK, config=config)
+    said: dict[int, str] = {}
+
+    def use(sync: Client) -> None:
+        for chunk in sync.models.generate_content_stream(**ASK, config=config):
+            for candidate in chunk.candidates or ():
+                assert candidate.content is not None
+                texts = "".join(part.text or "" for part in candidate.content.parts or ())
+                said[candidate.index or 0] = said.get(candidate.index or 0, "") + texts
+
+    await in_thread(rig, use)
+    assert [candidate.index for candidate in whole.candidates or ()] == [0, 1]
+    assert said == dict.fromkeys((0, 1), "one two three four five six")
+    await recorded(rig, Dialect.GEMINI, LONG, LONG, n=2)
+
+
 class Forecast(BaseModel):
     """What the model is to answer."""
 

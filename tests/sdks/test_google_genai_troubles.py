@@ -165,7 +165,7 @@ async def test_each_chunk_is_there_before_the_engine_sends_the_next(
 
 async def test_silence_stays_silence(start: Starter) -> None:
     """This dialect's clients know nothing that could be said, and some die of it."""
-    rig = await start(always(LONG, faults=Faults(event_delay=0.03)), keepalive=0.005)
+    rig = await start(always(LONG, faults=Faults(event_delay=0.02)), keepalive=0.005)
     body = b'{"contents": [{"parts": [{"text": "hi"}]}]}'
     for query, length in (("?alt=sse", 5), ("", 3)):
         answer = await rig.send("POST", f"{rig.base}/v1beta/models/m:streamGenerateContent{query}", body)

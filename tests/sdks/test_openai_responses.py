@@ -163,6 +163,7 @@ async def test_settings_come_back_as_they_were_sent(start: Starter, way: Way) ->
     back = response.to_dict()
     assert {name: back[name] for name in sent} == sent
     (call,) = await recorded(rig, Dialect.RESPONSES, compose("Hello."))
+    assert way in STREAMED or response._request_id == f"req_{call.call_id}"
     assert (call.sampling.temperature, call.sampling.top_p, call.sampling.max_tokens) == (0.5, 0.75, 100)
     body = rig.received[0].json
     assert [message["role"] for message in body["messages"]] == ["system", "user"]

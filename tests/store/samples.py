@@ -72,22 +72,25 @@ def new_call(call: Call, **texts: bytes) -> NewCall:
     return NewCall(call, a_session(call.session_id), {int(key[1:]): text for key, text in texts.items()})
 
 
-_texts = st.text(st.characters(codec="utf-8"), max_size=12)
+_texts = st.text(st.characters() | st.sampled_from("\x00\x1a\ud83d\udcff"), max_size=12)
+"""Also such as no encoding writes and no PostgreSQL takes."""
 _maybe_text = st.none() | _texts
+_digests = st.none() | st.text("0123456789abcdef", min_size=32, max_size=32)
 _counts = st.integers(0, 2**31 - 1)
+_large = st.integers(0, 2**63 - 1)
 _floats = st.none() | st.floats(-1e6, 1e6)
 _ids = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 5), max_size=40).map(TokenIds.of)
 _logprob_values = st.none() | st.floats(width=32, allow_nan=True, allow_infinity=True)
 
-_usages = st.builds(Usage, _counts, _counts, st.none() | _counts, st.none() | _counts)
+_usages = st.builds(Usage, _large, _large, st.none() | _large, st.none() | _large)
 _samplings = st.builds(
     Sampling,
     *[_floats] * 2,
-    st.none() | st.integers(-1, 1000),
+    st.none() | st.integers(-1, 2**63 - 1),
     *[_floats] * 4,
-    st.none() | _counts,
-    st.none() | st.integers(-(2**63), 2**64),
-    st.integers(1, 8),
+    st.none() | _large,
+    st.none() | st.integers(-(2**100), 2**100),
+    st.integers(1, 2**63 - 1),
     st.sampled_from(LogprobsMode),
 )
 
@@ -126,10 +129,10 @@ def calls(draw: st.DrawFn, call_id: str = "c1", session_id: str = "s1", ordinal:
         sampling=draw(_samplings),
         headers=tuple(draw(st.lists(st.tuples(_texts, _texts), max_size=3))),
         request_body=draw(st.binary(max_size=60)),
-        tools_digest=draw(_maybe_text),
-        template_digest=draw(_maybe_text),
+        tools_digest=draw(_digests),
+        template_digest=draw(_digests),
         engine_request_id=draw(_maybe_text),
         policy_version_min=versions[0],
         policy_version_max=versions[1],
-        timing=Timing(draw(st.none() | _counts), draw(st.none() | _counts)),
+        timing=Timing(draw(st.none() | _large), draw(st.none() | _large)),
     )

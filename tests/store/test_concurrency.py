@@ -2,9 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-from sqlalchemy import Engine
 
 from polarproxy.model import Reward, SessionStatus
 from polarproxy.store.database import open_database
@@ -16,9 +13,9 @@ SECONDS = 60
 WRITERS, THREADS, CALLS = 4, 24, 20
 
 
-def test_threads_processes_and_a_reader_get_along(engine: Engine, file: Path, repository: Repository) -> None:
+def test_threads_processes_and_a_reader_get_along(url: str, repository: Repository) -> None:
     """Each writer has an engine of its own, as another process would."""
-    engines = [open_database(f"sqlite:///{file}") for _ in range(WRITERS)]
+    engines = [open_database(url) for _ in range(WRITERS)]
     writers = [Writer(own) for own in engines]
     done = threading.Event()
 

@@ -1,8 +1,5 @@
 """What was written is what is read: every field of every call, session, reward and spelling."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, func, select
@@ -12,7 +9,7 @@ from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import bodies
 from polarproxy.store.writer import Writer
-from tests.database import fresh
+from tests.database import Databases
 from tests.store.samples import a_call, a_completion, a_session, calls, new_call
 
 SECONDS = 20
@@ -20,18 +17,20 @@ SECONDS = 20
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.data())
-def test_any_calls_come_back_equal(sessions: list[int], data: st.DataObject) -> None:
+def test_any_calls_come_back_equal(databases: Databases, sessions: list[int], data: st.DataObject) -> None:
     written: dict[str, list[Call]] = {}
     for number, place in enumerate(sessions):
         own = written.setdefault(f"s{place}", [])
         own.append(data.draw(calls(call_id=f"c{number}", session_id=f"s{place}", ordinal=len(own))))
-    with TemporaryDirectory() as folder:
-        engine = open_database(fresh(Path(folder) / "polar.db"))
+    with databases() as url:
+        engine = open_database(url)
         writer = Writer(engine)
         try:
-            futures = [writer.submit(new_call(call)) for own in written.values() for call in own]
-            for future in futures:
-                future.result(SECONDS)
+            # Given twice, each is stored once.
+            for _ in range(2):
+                futures = [writer.submit(new_call(call)) for own in written.values() for call in own]
+                for future in futures:
+                    future.result(SECONDS)
             for session_id, own in written.items():
                 assert [captured.call for captured in Repository(engine).calls(session_id)] == own
             assert list(Repository(engine).verify()) == []

@@ -102,8 +102,8 @@ def test_a_bad_item_in_a_group_does_not_hurt_the_others(gated: GatedWriter, repo
 
 @pytest.mark.parametrize(
     "bad",
-    [a_call("bad", 1, sampling=Sampling(max_tokens=2**80)), a_call("bad", 1, headers=(("x-a", "\udcff"),))],
-    ids=["a number that no column holds", "a text that no encoding writes"],
+    [a_call("bad", 1, sampling=Sampling(max_tokens=2**80)), a_call("bad", 1, http_status=2**64)],
+    ids=["a number that no driver takes", "a number that no column holds"],
 )
 def test_a_call_that_cannot_be_stored_ends_neither_the_thread_nor_its_neighbours(
     gated: GatedWriter, repository: Repository, bad: object

@@ -1,0 +1,129 @@
+"""An entry that comes from a file is one that this version could have written: its columns, its values, its digests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from polarproxy.errors import BadArchive, InvalidValue, StoreDamaged
+from polarproxy.model import Call, Reward, RewardComponent, TokenIds
+from polarproxy.store import codec, rows
+from polarproxy.store.entries import (
+    CALL_COLUMNS,
+    COMPLETION_COLUMNS,
+    RESPONSE_COLUMNS,
+    SESSION_COLUMNS,
+    CallEntry,
+    SessionEntry,
+)
+from polarproxy.store.schema import UTCDateTime, calls, completions, responses, sessions
+from polarproxy.store.text import AnyText, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Column, Table
+
+    from polarproxy.store.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A call that can be stored."""
+
+    entry: CallEntry
+    """With every column, in the order of the tables."""
+    call: Call
+    row: Row
+    """Columns of `calls` but those that say how the prompt is stored."""
+    completions: list[Row]
+    facts: list[Row]
+    responses: list[Row]
+
+
+def check_session(entry: SessionEntry) -> SessionEntry:
+    """The session with every column, in the order of the table; raises `BadArchive`."""
+    entry = msgspec.structs.replace(entry, row=_checked(sessions, SESSION_COLUMNS, entry.row))
+    try:
+        rows.read_session(stored_row(entry.row), None)  # type: ignore[arg-type]
+        for given in entry.rewards:
+            Reward(given.value, tuple(RewardComponent(*part) for part in given.components))
+    except (ValueError, msgspec.DecodeError, InvalidValue) as error:
+        raise BadArchive(f"session {entry.session_id} holds a value that nobody wrote: {error}") from error
+    return entry
+
+
+def stored_row(row: Row) -> Row:
+    """The row as a database takes it: its texts as they were given."""
+    return {name: unescape(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def check_call(session_id: str, entry: CallEntry) -> Checked:
+    """The call, proven against its digests, and its rows; raises `BadArchive`."""
+    entry = CallEntry(
+        row=_checked(calls, CALL_COLUMNS, entry.row),
+        prompt=entry.prompt,
+        completions=[_checked(completions, COMPLETION_COLUMNS, completion) for completion in entry.completions],
+        facts=entry.facts,
+        body=entry.body,
+        responses=[_checked(responses, RESPONSE_COLUMNS, response) for response in entry.responses],
+    )
+    row, owner = stored_row(entry.row), {"call_id": entry.call_id}
+    if row["session_id"] != session_id:
+        raise BadArchive(f"call {entry.call_id} stands among those of session {session_id}")
+    if row["body_digest"] != (None if entry.body is None else codec.digest(entry.body)):
+        raise BadArchive(f"call {entry.call_id}: its body is not the one that its digest names")
+    completed = [owner | _packed(completion, "token_ids") for completion in entry.completions]
+    return Checked(
+        entry=entry,
+        call=_call(entry, row, completed),
+        row=row,
+        completions=completed,
+        facts=[owner | {"recorded_at": at, "name": name, "value": unescape(text)} for at, name, text in entry.facts],
+        responses=[owner | _packed(response, "input", "reply") for response in entry.responses],
+    )
+
+
+def _packed(row: Row, *names: str) -> Row:
+    return stored_row(row) | {name: codec.compress(row[name]) for name in names}
+
+
+def _call(entry: CallEntry, row: Row, completed: list[Row]) -> Call:
+    try:
+        prompt = None if entry.prompt is None else TokenIds(entry.prompt)
+        written = (None, None) if prompt is None else (len(prompt), codec.digest(prompt.raw))
+        if written != (row["prompt_length"], row["prompt_digest"]):
+            raise BadArchive(f"call {entry.call_id}: its prompt does not match its length and digest")
+        sampled = [rows.read_completion(completion, prompt) for completion in completed]  # type: ignore[arg-type]
+        return rows.read_call(row, prompt, sampled, entry.body or b"")  # type: ignore[arg-type]
+    except (StoreDamaged, InvalidValue) as error:
+        raise BadArchive(f"call {entry.call_id} cannot be read: {error}") from error
+
+
+def _checked(table: Table, names: Sequence[str], row: Row) -> Row:
+    for unknown in row.keys() - set(names):
+        raise BadArchive(f"{table.name} has no column {unknown!r} in this polarproxy; a newer one made the archive")
+    return {name: _fitting(table.c[name], row.get(name)) for name in names}
+
+
+def _fitting(column: Column[Any], value: Any) -> Any:
+    if value is None:
+        if not column.nullable:
+            raise BadArchive(f"the archive lacks a value of {column.table.name}.{column.name}")
+        return None
+    kind = _kind(column)
+    if not isinstance(value, kind):
+        raise BadArchive(
+            f"{column.table.name}.{column.name} is {kind.__name__}; the archive has {type(value).__name__}"
+        )
+    return value
+
+
+def _kind(column: Column[Any]) -> type:
+    """What a column's values are, in Python."""
+    if isinstance(column.type, UTCDateTime):
+        return datetime
+    return str if isinstance(column.type, AnyText) else column.type.python_type

@@ -1,0 +1,152 @@
+"""Everything into another database, session by session. What is there already is compared, so that a run can be resumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import xxhash
+from sqlalchemy import func, select
+
+from polarproxy.errors import StoreConflict, StoreDamaged
+from polarproxy.store.entries import content_digest, read_calls, read_session, read_texts
+from polarproxy.store.receiving import Receiver
+from polarproxy.store.schema import (
+    call_facts,
+    calls,
+    completions,
+    policy_versions,
+    responses,
+    reward_components,
+    rewards,
+    sessions,
+    token_texts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Engine
+
+COUNTED = (
+    sessions,
+    calls,
+    completions,
+    call_facts,
+    responses,
+    rewards,
+    reward_components,
+    token_texts,
+    policy_versions,
+)
+"""Tables of which both databases must have as many rows. Bodies that no call names any more are not copied."""
+
+
+class Outcome(StrEnum):
+    """What became of a session."""
+
+    COPIED = "copied"
+    """It is in the other database, and reads there as it does here."""
+    THERE = "there"
+    """It was there before, equal to what it is here."""
+    CONFLICT = "conflict"
+    """It is there with another content, or cannot be stored there; it was left as it is."""
+    DAMAGED = "damaged"
+    """It does not read back here as it was written."""
+    GONE = "gone"
+    """It was pruned meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One session of a run."""
+
+    session_id: str
+    outcome: Outcome
+    digest: bytes | None
+    """Of its content, the same in both databases. None: it is not the same in both."""
+    why: str | None = None
+    """None: nothing went wrong."""
+
+
+def copy_sessions(source: Engine, target: Engine, session_ids: Sequence[str]) -> Iterator[Copied]:
+    """Copies sessions, oldest first; yields what became of each, once that is committed and read back."""
+    receiver = Receiver(target)
+    for session_id in session_ids:
+        try:
+            yield _copy(source, target, receiver, session_id)
+        except StoreDamaged as error:
+            yield Copied(session_id, Outcome.DAMAGED, None, str(error))
+        except StoreConflict as error:
+            yield Copied(session_id, Outcome.CONFLICT, None, str(error))
+
+
+def _copy(source: Engine, target: Engine, receiver: Receiver, session_id: str) -> Copied:
+    stored = _digest(target, session_id)
+    with source.begin() as connection:
+        if stored is not None:
+            same = content_digest(connection, session_id) == stored
+            if not same:
+                return Copied(session_id, Outcome.CONFLICT, None, "it is there with another content")
+            return Copied(session_id, Outcome.THERE, stored)
+        session = read_session(connection, session_id)
+        if session is None:
+            return Copied(session_id, Outcome.GONE, None)
+        digest = receiver.store(session, read_calls(connection, session_id))
+    if _digest(target, session_id) != digest:
+        return Copied(session_id, Outcome.DAMAGED, None, "it reads back differently from the other database")
+    return Copied(session_id, Outcome.COPIED, digest)
+
+
+def _digest(engine: Engine, session_id: str) -> bytes | None:
+    with engine.begin() as connection:
+        return content_digest(connection, session_id)
+
+
+def copy_shared(source: Engine, target: Engine) -> None:
+    """Copies what belongs to no session: spellings of tokens, and when policy versions were set."""
+    receiver = Receiver(target)
+    with source.begin() as connection:
+        versions = connection.execute(select(policy_versions)).mappings().all()
+        receiver.store_versions([dict(row) for row in versions])
+        for model in connection.execute(select(token_texts.c.model).distinct()).scalars().all():
+            for texts in read_texts(connection, model):
+                receiver.store_texts(model, texts)
+
+
+def total_digest(copied: Sequence[Copied]) -> bytes:
+    """XXH3-128 over the digests of the sessions that are the same in both databases, by name."""
+    state = xxhash.xxh3_128()
+    for one in sorted(copied, key=lambda one: one.session_id):
+        if one.digest is not None:
+            state.update(one.session_id.encode() + one.digest)
+    return state.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Rows of a table in both databases."""
+
+    table: str
+    here: int
+    there: int
+    differs: bool
+    """Whether the other database lacks rows; or has more, though it holds no other sessions."""
+
+
+def compare_counts(source: Engine, target: Engine) -> list[Count]:
+    """The tables of both databases, by number of rows."""
+    here, there = _counts(source), _counts(target)
+    others = there[sessions.name] > here[sessions.name]
+    return [
+        Count(name, count, there[name], there[name] < count or (there[name] > count and not others))
+        for name, count in here.items()
+    ]
+
+
+def _counts(engine: Engine) -> dict[str, int]:
+    with engine.begin() as connection:
+        return {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one() for table in COUNTED
+        }
