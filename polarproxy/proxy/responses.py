@@ -75,19 +75,26 @@ async def _with_references(parts: Parts, visit: Visit, body: bytes, references: 
     """Items that are named by their ids are looked up in the responses that these ids were made from."""
     found: dict[str, bytes] = {}
     for response_id in {f"resp_{made[1]}" for name in references if (made := _MADE_FROM.search(name))}:
-        for response in (await _chain(parts, visit, response_id))[-1:]:
-            said = _items(response.response)
-            found |= {item_id: item for item in said if (item_id := _id.decode(item).id) in references}
+        response = await _find(parts, visit, response_id)
+        said = [] if response is None else _items(response)
+        found |= {item_id: item for item in said if (item_id := _id.decode(item).id) in references}
     return items.with_references(body, found)
 
 
 async def _chain(parts: Parts, visit: Visit, response_id: str) -> list[FoundResponse]:
-    """The responses up to and with this one; empty when the client has none of this id."""
+    """The responses up to and with this one; empty when one of them is gone, or this one is another session's."""
     chain = await asyncio.to_thread(parts.repository.response_chain, response_id)
-    session_id = visit.address.session_id
-    if chain and session_id is not None and chain[-1].session_id != session_id:
-        return []
-    return chain
+    return chain if chain and _is_own(chain[-1], visit) else []
+
+
+async def _find(parts: Parts, visit: Visit, response_id: str) -> StoredResponse | None:
+    """One response; None when there is none of this id, or it is another session's."""
+    found = await asyncio.to_thread(parts.repository.response, response_id)
+    return found.response if found is not None and _is_own(found, visit) else None
+
+
+def _is_own(found: FoundResponse, visit: Visit) -> bool:
+    return visit.address.session_id in (None, found.session_id)
 
 
 def stored_response(asking: Asking) -> StoredResponse:
@@ -106,10 +113,9 @@ def stored_response(asking: Asking) -> StoredResponse:
 async def serve_stored(parts: Parts, visit: Visit) -> web.Response:
     """GET, DELETE, cancel and input_items of a stored response; raises `BadRequest`, `NotFound`."""
     response_id = visit.route.response_id
-    chain = await _chain(parts, visit, response_id)
-    if not chain:
+    found = await _find(parts, visit, response_id)
+    if found is None:
         raise NotFound(f"Response with id '{response_id}' not found.")
-    found = chain[-1].response
     if visit.route.action is Action.CANCEL:
         raise BadRequest("only responses made with background=true can be cancelled, and those are not offered here")
     if visit.route.action is Action.INPUT_ITEMS:

@@ -121,6 +121,11 @@ class Repository:
             for row in found
         ]
 
+    def response(self, response_id: str) -> FoundResponse | None:
+        """A stored response by itself, whatever became of those it continues; None when there is none of this id."""
+        with self._engine.begin() as connection:
+            return responses.find(connection, response_id)
+
     def response_chain(self, response_id: str) -> list[FoundResponse]:
         """A stored response and those it continues, the first one first; empty when one of them is gone."""
         with self._engine.begin() as connection:

@@ -103,6 +103,9 @@ async def test_a_stored_response(start: Starter) -> None:
         for lost in (api.retrieve, api.delete, api.cancel, api.input_items.list):
             with pytest.raises(openai.NotFoundError, match=f"Response with id '{first.id}' not found"):
                 lost(first.id)
+        assert api.retrieve(last.id) == last
+        with pytest.raises(openai.NotFoundError, match=f"Previous response with id '{last.id}' not found"):
+            api.create(input="more", previous_response_id=last.id, **SETTINGS)
         with pytest.raises(openai.NotFoundError, match=f"Previous response with id '{first.id}' not found"):
             api.create(input="more", previous_response_id=first.id, **SETTINGS)
 

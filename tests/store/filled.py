@@ -50,13 +50,15 @@ def turn(session: str, number: int, days_ago: float = 0, **fields: Any) -> NewCa
     return new_call(replace(call, **(known | fields)), t7=b"\xff ")
 
 
-def converse(engine: Engine, session: str, turns: int = 3, days_ago: float = 0, **fields: Any) -> None:
-    """A session with some turns, all of them delivered."""
+def converse(
+    engine: Engine, session: str, turns: int = 3, days_ago: float = 0, padding: int = 0, **fields: Any
+) -> None:
+    """A session with some turns, all of them delivered; `padding` bytes of each body are of no use to anybody."""
     made = a_session(session, created_at=NOW - timedelta(days=days_ago), **fields)
     Repository(engine).add_session(made)
     writer = Writer(engine)
     for number in range(turns):
-        new = turn(session, number, days_ago)
+        new = turn(session, number, days_ago, request_body=body(number, session) + b" " * padding)
         writer.submit(new).result(SECONDS)
         writer.submit(Fact(new.call.call_id, NOW, DELIVERED, "yes")).result(SECONDS)
     writer.close()

@@ -15,7 +15,7 @@ from polarproxy.store.archive import FORMAT, VERSION, ArchiveWriter, End, Header
 from polarproxy.store.entries import SessionEntry
 
 HEADER = Header(FORMAT, VERSION, "0", datetime(2026, 1, 2, tzinfo=UTC), 1)
-RECORDS: list[Record] = [SessionEntry({"session_id": f"s{number}"}, [], 0) for number in range(40)]
+RECORDS: list[Record] = [SessionEntry({"session_id": f"s{number}"}, [], 0) for number in range(10)]
 RECORDS.append(TextsEntry("m", [(1, b"\xff"), (2, b"")]))
 
 
