@@ -4,7 +4,12 @@ Whatever is not here, is no key and was not written by us is replaced (`scrub`).
 words: those are replaced too until they are added, so nothing of an agent's prose gets in by itself.
 """
 
-API = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+API = _words(
     """
     developer system user assistant model tool true false null
     object string boolean number integer array null uri OBJECT STRING INTEGER NUMBER BOOLEAN ARRAY
@@ -16,11 +21,11 @@ API = frozenset(
     reasoning.encrypted_content all_turns application/json image/png 1h 5m
     response.create skip_thought_signature_validator
     http://json-schema.org/draft-07/schema# https://json-schema.org/draft/2020-12/schema
-    """.split()
+    """
 )
 """Types, roles and settings of the four APIs and of JSON Schema."""
 
-TOOLS = frozenset(
+TOOLS = _words(
     """
     Agent Bash CronCreate CronDelete CronList DeferredToolPlaceholder Edit EnterWorktree ExitWorktree ListAgents Monitor
     NotebookEdit Read ReportFindings ScheduleWakeup SendMessage Skill StructuredOutput TaskStop ToolSearch WebFetch
@@ -34,29 +39,31 @@ TOOLS = frozenset(
     activate_skill complete_task enter_plan_mode generalist google_web_search invoke_agent list_background_processes
     read_background_output read_mcp_resource replace update_topic
     bash general grep read task todowrite webfetch write
-    """.split()
+    """
 )
 """Tools and kinds of sub-agents."""
 
-PROTOCOL = frozenset(
+PROTOCOL = _words(
     """
     new cold_resume turn compaction prewarm thread_spawn collab_spawn subagent exec danger-full-access memento mid_turn
     context_limit responses markdown code insert delete use_default require_escalated complete blocked paused worktree
-    remote keep remove sonnet opus haiku fable
-    """.split()
+    remote keep remove sonnet opus haiku fable CONFIRMED PLAUSIBLE Critical Suggestion authority build certifies-falsely
+    external fails-closed fixed html important infeasible lint new-surface nit no_change_needed pre_existing probe
+    regression repeated review skipped test
+    """
 )
 """Codex's words about its own requests, and choices that tools offer."""
 
-MODELS = frozenset(
+MODELS = _words(
     """
     mock-model mock-small gpt-6.2-sol gemini-3.5-flash-lite gemini-3.8-flash gemini-3.1-pro-preview
     gemini-3.1-pro-preview-customtools gemini-3-flash-preview
-    """.split()
+    """
 )
 
 KEPT = API | TOOLS | PROTOCOL | MODELS
 
-HEADERS = frozenset(
+HEADERS = _words(
     """
     accept accept-encoding accept-language content-type connection upgrade sec-fetch-mode sec-websocket-extensions
     sec-websocket-version authorization x-api-key x-goog-api-key x-goog-api-client user-agent originator openai-beta
@@ -65,7 +72,7 @@ HEADERS = frozenset(
     x-stainless-arch x-stainless-async x-stainless-lang x-stainless-os x-stainless-package-version
     x-stainless-raw-response x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime
     x-stainless-runtime-version x-stainless-timeout
-    """.split()
+    """
 )
 """Headers whose values stay: they name programs, versions and settings, and the key that nobody uses."""
 

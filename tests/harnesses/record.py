@@ -34,7 +34,10 @@ def call_id(answer: ChatAnswer, choice: int, tool: int) -> str:
 async def play(folder: Path, scene: Scene) -> list[Sent]:
     """What the agent sent in a scene. Fails when it went another way than the scene says."""
     scenario = Scenario(*scene.rules())
-    async with stage(folder, scene.harness, scenario) as acted, tapped(acted.access.url.partition("/s/")[0]) as (address, sent):
+    async with (
+        stage(folder, scene.harness, scenario) as acted,
+        tapped(acted.access.url.partition("/s/")[0]) as (address, sent),
+    ):
         acted.access = Access(address, NO_KEY)
         acted.place.write(scene.harness.files(acted.access))
         (acted.place.repo / PICTURE).write_bytes(picture())

@@ -82,7 +82,7 @@ def picture() -> bytes:
 def _own() -> frozenset[str]:
     prompts = {PROMPT, SECOND, ASK_SUB, TASK, SUB, LOOK, SEARCH, QUERY, TELL, ON}
     replies = {*SAID, SENTENCE, THOUGHT, NOTHING, MADE, TITLE, SUMMARY, SNAPSHOT, WRAPPED, VERDICT, block(COMMAND)}
-    arguments = {COMMAND, SHOW, FINISH, PURPOSE, PICTURE}
+    arguments = {COMMAND, SHOW, FINISH, PURPOSE, PICTURE, "hello", "hello\n"}
     pixels = b64encode(picture()).decode()
     quoted = {f'"{prompt}"' for prompt in prompts}
     return frozenset(prompts | replies | arguments | quoted | {pixels, f"data:image/png;base64,{pixels}"})

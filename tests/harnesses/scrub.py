@@ -99,7 +99,9 @@ def is_ours(text: str) -> bool:
     if _MADE.fullmatch(text):
         return True
     prose = _PROSE.fullmatch(text)
-    return prose is not None and set(re.findall(r"[^\s.]+", (prose["said"] or "").lower())) <= set(WORDS)
+    if prose is None or not all(map(is_id, (prose["ids"] or "").split())):
+        return False
+    return set(re.findall(r"[^\s.]+", (prose["said"] or "").lower())) <= set(WORDS)
 
 
 def _prose(number: int, original: str) -> str:

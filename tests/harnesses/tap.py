@@ -13,6 +13,7 @@ from yarl import URL
 
 _OURS_TO_SAY = frozenset({"host", "connection", "upgrade", "transfer-encoding", "content-length", "keep-alive"})
 _OPENING = "sec-websocket-"
+_READ_S = 0.5
 
 
 @dataclass
@@ -61,12 +62,17 @@ class Tap:
             head = {name: value for name, value in reply.headers.items() if name.lower() not in _OURS_TO_SAY}
             back = web.StreamResponse(status=reply.status, headers=head)
             await back.prepare(asked)
+            held = b""
             try:
                 async for chunk in reply.content.iter_any():
-                    await back.write(chunk)
+                    await back.write(held)
+                    held = chunk
+                await back.write(held)
                 await back.write_eof()
             except aiohttp.ClientError:
-                # What broke off behind us breaks off before us.
+                # What an agent makes of a reply that breaks off depends on what it has read until then: let it read.
+                await asyncio.sleep(_READ_S)
+                await back.write(held)
                 if asked.transport is not None:
                     asked.transport.close()
             return back
@@ -77,20 +83,24 @@ class Tap:
         near = web.WebSocketResponse(max_msg_size=0)
         async with self._http.ws_connect(url, headers=headers, max_msg_size=0) as far:
             await near.prepare(asked)
-            answers = asyncio.create_task(self._answers(far, near))
+            messages: list[Sent] = []
+            answers = asyncio.create_task(_answers(far, near, messages))
             async for message in near:
-                self.sent.append(Sent("SOCKET", opening.path, opening.headers, str(message.data).encode()))
+                messages.append(Sent("SOCKET", opening.path, opening.headers, str(message.data).encode()))
+                self.sent.append(messages[-1])
                 await far.send_str(message.data)
             await far.close()
             await answers
         return near
 
-    async def _answers(self, far: aiohttp.ClientWebSocketResponse, near: web.WebSocketResponse) -> None:
-        async for message in far:
-            event = json.loads(message.data)
-            if event["type"] == "response.completed":
-                self.sent[-1].reply = {name: event["response"][name] for name in ("id", "output")}
-            await near.send_str(message.data)
+
+async def _answers(far: aiohttp.ClientWebSocketResponse, near: web.WebSocketResponse, messages: list[Sent]) -> None:
+    """The agent sends the next message of a socket once the last one is answered."""
+    async for message in far:
+        event = json.loads(message.data)
+        if event["type"] == "response.completed":
+            messages[-1].reply = {name: event["response"][name] for name in ("id", "output")}
+        await near.send_str(message.data)
 
 
 @asynccontextmanager

@@ -100,7 +100,12 @@ class Conversation:
         for part in content.messages("parts") or ():
             answer = part.message("functionResponse")
             if answer is not None:
-                results.append(self._result(answer))
+                result = self._result(answer)
+                # Gemini CLI sends each result twice when it resumes; the model is told once.
+                if result in results:
+                    self._findings.lose(answer.where, "the same result once more; left out")
+                else:
+                    results.append(result)
             else:
                 said.extend(self._said(part))
             self._findings.lose_rest(part)

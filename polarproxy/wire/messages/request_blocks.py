@@ -58,6 +58,8 @@ def _read_content(kind: str, block: Members, reading: Reading) -> tuple[Text | M
     """What messages and results of tools may both hold; None for a block of another type."""
     match kind:
         case "text":
+            if block.raw("citations") not in (None, b"[]", b"null"):
+                reading.lose(block.path("citations"), "the engine cites nothing")
             return (Text(block.need("text", TEXT)),)
         case "image":
             return read_image(block, reading)

@@ -117,8 +117,15 @@ def test_made_ids_do_not_change_when_the_conversation_grows() -> None:
     assert messages(*start, model(RUN), user(RAN))[:3] == messages(*start)
 
 
-def test_a_result_that_is_repeated_still_answers_its_call() -> None:
-    found = messages(HELLO, model(call(id="x")), user(result(id="x"), result(id="x")))
+def test_the_same_result_once_more_is_told_once() -> None:
+    """As Gemini CLI resumes; otherwise the resumed conversation would not go on from the tokens of the one before."""
+    found = decoded(contents=[HELLO, model(call(id="x")), user(result(id="x"), result(id="x"))])
+    assert [part.id for part in found.request.messages[2].parts if isinstance(part, ToolResult)] == ["x"]
+    assert wheres(found) == ["contents[2].parts[1].functionResponse"]
+
+
+def test_another_result_of_the_same_call_still_answers_it() -> None:
+    found = messages(HELLO, model(call(id="x")), user(result(id="x"), result(id="x", response={"output": "more"})))
     assert [part.id for part in found[2].parts if isinstance(part, ToolResult)] == ["x", "x"]
 
 
