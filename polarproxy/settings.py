@@ -9,6 +9,7 @@ from polarproxy.errors import BadSettings
 
 AuthMode = Literal["auto", "off", "required"]
 EngineName = Literal["auto", "vllm", "llamacpp", "plain"]
+KeepBodies = Literal["full", "errors", "none"]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -60,6 +61,9 @@ class Settings:
     """Calls that may wait to be stored before new ones are refused with 503."""
     max_body_mb: int = 64
     """Largest request body, in MiB, after decompression."""
+    keep_bodies: KeepBodies = "full"
+    """Which calls are stored with the request as the client sent it: all, those that did not complete, or none. Tokens are
+    stored in any case."""
     model_map: str = ""
     """Which model serves a name: `asked=served` pairs with commas between them; `*=served` is for every other name that the
     engine does not know. Names that stand nowhere and that the engine does not know go to its first model; `off` sends

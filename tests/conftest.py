@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,3 +23,15 @@ def postgres() -> Iterator[postgresql.Server]:
         pytest.skip("needs psycopg: pip install 'polarproxy[postgres]'")
     with postgresql.running() as server:
         yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without any tables, of each kind in turn."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/polar.db"
+        return
+    server: postgresql.Server = request.getfixturevalue("postgres")
+    made = server.empty()
+    yield made
+    server.drop(made)

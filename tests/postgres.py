@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from sqlalchemy import inspect
 
 from polarproxy.store.database import open_database
@@ -55,12 +56,13 @@ _SETTINGS = {
 
 def binaries() -> Path | None:
     """The folder with `initdb` and `postgres`; None when there is none on this machine."""
-    named = os.environ.get(VARIABLE)
-    found = [Path(named)] if named else sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
-    on_path = shutil.which("initdb")
-    if on_path:
-        found.append(Path(on_path).resolve().parent)
-    return next((folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+    named, on_path = os.environ.get(VARIABLE), shutil.which("initdb")
+    if named:
+        places = [Path(named)]
+    else:
+        places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+        places += [Path(on_path).resolve().parent] if on_path else []
+    return next((folder for folder in places if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
 
 
 def _version(folder: Path) -> float:
@@ -124,6 +126,18 @@ class Server:
             self._process.wait(_SECONDS)
             self._process = None
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """While the block lasts it answers nobody, as behind a cut cable."""
+        assert self._process is not None
+        postmaster = psutil.Process(self._process.pid)
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        yield
+        for process in processes:
+            process.resume()
+
     def execute(self, statement: str) -> None:
         """Runs a statement on its own, as an administrator."""
         engine = open_database(self.url("postgres"))
@@ -152,6 +166,15 @@ class Server:
             self._spare.append(url)
         else:
             self.drop(url)
+
+    def deadlocks(self, url: str) -> int:
+        """How many there were in a database that nobody is connected to."""
+        engine = open_database(url)
+        with engine.connect() as connection:
+            query = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+            found = int(connection.exec_driver_sql(query).scalar_one())
+        engine.dispose()
+        return found
 
     def drop(self, url: str) -> None:
         """Takes a database away, whoever is still connected."""

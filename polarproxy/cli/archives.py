@@ -137,7 +137,7 @@ def _print_copied(copied: Sequence[Copied], counts: Sequence[Count], as_json: bo
     if as_json:
         print_json(
             {
-                "outcomes": {outcome: outcomes[outcome] for outcome in Outcome},
+                "outcomes": {outcome.value: outcomes[outcome] for outcome in Outcome},
                 "failed": [{"session_id": one.session_id, "outcome": one.outcome, "why": one.why} for one in failed],
                 "rows": [asdict(count) for count in counts],
                 "digest": digest,

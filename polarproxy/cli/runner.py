@@ -17,6 +17,8 @@ from polarproxy.store.migrate import upgrade
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from sqlalchemy import Engine
+
     from polarproxy.proxy.parts import Parts
     from polarproxy.settings import Settings
 
@@ -37,8 +39,16 @@ async def running_proxy(settings: Settings) -> AsyncIterator[tuple[str, Parts]]:
     Raises `BadSettings`, `WrongDatabase` when it cannot start.
     """
     engine = open_database(settings.db, create=True)
-    upgrade(engine)
-    secret = signing_key(settings)
+    try:
+        upgrade(engine)
+        async with _serving(settings, engine, signing_key(settings)) as running:
+            yield running
+    finally:
+        engine.dispose()
+
+
+@asynccontextmanager
+async def _serving(settings: Settings, engine: Engine, secret: bytes) -> AsyncIterator[tuple[str, Parts]]:
     listener = _listen(settings)
     async with open_parts(settings, engine, secret) as parts:
         # A handler is cancelled when its client leaves: that is how the engine is freed at once.
@@ -57,4 +67,3 @@ async def running_proxy(settings: Settings) -> AsyncIterator[tuple[str, Parts]]:
             yield f"http://{'[' + host + ']' if ':' in host else host}:{port}", parts
         finally:
             await runner.cleanup()
-    engine.dispose()

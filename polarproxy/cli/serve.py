@@ -43,6 +43,9 @@ def serve(
     store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
     queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
     max_body_mb: Annotated[int | None, typer.Option(help="Largest request body, in MiB.")] = None,
+    keep_bodies: Annotated[
+        str | None, typer.Option(help="Store requests as they were sent: full, errors (of failed calls only) or none.")
+    ] = None,
     model_map: Annotated[
         str | None, typer.Option(help="asked=served,… ('*' for all others); 'off' sends names on as they are.")
     ] = None,
@@ -77,6 +80,7 @@ def serve(
         "store_timeout": store_timeout,
         "queue_size": queue_size,
         "max_body_mb": max_body_mb,
+        "keep_bodies": keep_bodies,
         "model_map": model_map,
         "keepalive": keepalive,
         "websocket": websocket,

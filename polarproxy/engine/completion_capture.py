@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import array
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
-from polarproxy.engine.capture import Capture, ChoiceCapture, LogprobEntry
-from polarproxy.errors import BadReply
-from polarproxy.model import Logprobs
+from polarproxy.engine.capture import Capture
+from polarproxy.engine.choice import ChoiceCapture, LogprobEntry
 
 
 class _Lists(msgspec.Struct):
@@ -22,11 +19,8 @@ class _Values(msgspec.Struct):
     token_logprobs: list[float | None] = []
 
 
-_T = TypeVar("_T")
-
-_lists = msgspec.json.Decoder(list[_Lists])
-_values = msgspec.json.Decoder(list[_Values])
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_lists = msgspec.json.Decoder(_Lists), msgspec.json.Decoder(list[_Lists])
+_values = msgspec.json.Decoder(_Values), msgspec.json.Decoder(list[_Values])
 
 
 @dataclass(slots=True)
@@ -36,24 +30,21 @@ class CompletionChoice(ChoiceCapture):
     echoed: int = 0
     """How many entries in front are those of an echoed prompt, which was not sampled."""
 
+    def condense(self) -> None:
+        # The entries of an echoed prompt are counted from the beginning, so all must be at hand.
+        if not self.echoed:
+            ChoiceCapture.condense(self)
+
     def entries(self) -> list[LogprobEntry]:
         found = [
             LogprobEntry(token, value)
-            for part in self._decoded(_lists)
+            for part in self.logprob_parts(_lists)
             for token, value in zip(part.tokens, part.token_logprobs, strict=False)
         ]
         return found[self.echoed :]
 
-    def values(self) -> Logprobs:
-        nan = float("nan")
-        numbers = [nan if value is None else value for part in self._decoded(_values) for value in part.token_logprobs]
-        return Logprobs(array.array("f", numbers[self.echoed :]).tobytes())
-
-    def _decoded(self, decoder: msgspec.json.Decoder[list[_T]]) -> list[_T]:
-        try:
-            return decoder.decode(b"[%b]" % bytes(self.logprobs[:-1]))
-        except _UNREADABLE as error:
-            raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
+    def numbers(self) -> list[float | None]:
+        return [value for part in self.logprob_parts(_values) for value in part.token_logprobs][self.echoed :]
 
 
 class CompletionCapture(Capture):

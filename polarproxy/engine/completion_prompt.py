@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.engine.capture import is_null
+from polarproxy.engine.choice import is_null
 
 if TYPE_CHECKING:
     from polarproxy.engine.capture import Fields

@@ -21,23 +21,28 @@ def _address(data: bytes | memoryview) -> int:
 def place_of(whole: bytes, part: msgspec.Raw) -> tuple[int, int]:
     """Where a value that was decoded from `whole` begins and ends in it.
 
-    msgspec hands out values as views of the text that they were decoded from, so their address tells their place. Raises
-    `BadReply` when it does not, instead of cutting somewhere else.
+    msgspec hands out values as views of the text that they were decoded from, so their address tells their place: what
+    lies elsewhere cannot have an address in between. Raises `BadReply` then, instead of cutting somewhere else.
     """
+    return _place(_address(whole), len(whole), part)
+
+
+def _place(beginning: int, size: int, part: msgspec.Raw) -> tuple[int, int]:
     view = memoryview(part)
-    start = _address(view) - _address(whole)
+    start = _address(view) - beginning
     stop = start + len(view)
-    # Compared as bytes: a memoryview would be compared item by item.
-    if start < 0 or not whole.startswith(bytes(view), start):
+    if not 0 <= start < stop <= size:
         raise BadReply("a value of the engine's reply cannot be found in it")
     return start, stop
 
 
 def nulled(whole: bytes, parts: Iterable[msgspec.Raw]) -> bytes:
     """The text with each of these values replaced by `null`; all else is as it was."""
+    beginning, size = _address(whole), len(whole)
     pieces: list[bytes] = []
     at = 0
-    for start, stop in sorted(place_of(whole, part) for part in parts):
+    for start, stop in sorted(_place(beginning, size, part) for part in parts):
         pieces += (whole[at:start], b"null")
         at = stop
-    return b"".join((*pieces, whole[at:]))
+    pieces.append(whole[at:])
+    return b"".join(pieces)

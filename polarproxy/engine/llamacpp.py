@@ -11,15 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from polarproxy.engine.capture import (
-    Capture,
-    Fields,
-    choice_index,
-    decode_scalar,
-    decode_usage,
-    finish_reason,
-    is_true,
-)
+from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason, is_true
 from polarproxy.engine.plan import FollowUp, Plan, ReplyReader
 from polarproxy.errors import BadReply, InvalidValue
 from polarproxy.model import LogprobsMode, Sampling, TokenIds

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.engine import llamacpp, plain
-from polarproxy.engine.capture import NULL, decode_ids
+from polarproxy.engine.choice import NULL
 from polarproxy.engine.completion_prompt import is_text, only_prompt
+from polarproxy.engine.ids import decode_ids
 from polarproxy.engine.plan import FollowUp, Plan
 from polarproxy.errors import BadReply
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from polarproxy.engine.capture import (
-    Capture,
-    Fields,
-    choice_index,
-    decode_scalar,
-    decode_usage,
-    finish_reason,
-)
+from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason
 from polarproxy.engine.plan import Plan, ReplyReader
 
 _object = msgspec.json.Decoder(Fields)

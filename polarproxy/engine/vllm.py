@@ -8,26 +8,27 @@ What the client did not ask for becomes `null`, which is what vLLM itself would 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.engine.capture import (
-    NULL,
     Capture,
     Fields,
-    ParsedIds,
     choice_index,
     decode_scalar,
     decode_usage,
     finish_reason,
     is_false,
-    is_null,
     is_true,
-    parse_ids,
 )
+from polarproxy.engine.choice import NULL, is_null
 from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.errors import BadReply
+
+if TYPE_CHECKING:
+    from polarproxy.engine.ids import ParsedIds
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
@@ -135,7 +136,9 @@ class Reader(ReplyReader):
 
     def body(self, data: bytes) -> bytes:
         """A whole reply, as the client is to see it; raises `BadReply` when it is not one of the chat API."""
-        return self._cut_body(data) if self._asked.reasoning else self._rewrite_body(data)
+        view = self._cut_body(data) if self._asked.reasoning else self._rewrite_body(data)
+        self.capture.require_prompt()
+        return view
 
     def _cut_body(self, data: bytes) -> bytes:
         """In one pass over the text: what the client did not ask for is cut out where it stands."""
@@ -193,9 +196,8 @@ class Reader(ReplyReader):
         usage: msgspec.Raw | None,
     ) -> None:
         capture = self.capture
-        if capture.prompt is None and prompt is not None and not is_null(prompt):
-            capture.prompt_parsed = parse_ids(prompt, self._earlier)
-            capture.prompt = capture.prompt_parsed.ids
+        if prompt is not None and not capture.has_prompt and not is_null(prompt):
+            capture.take_prompt(prompt, self._earlier)
         if capture.model is None:
             capture.model = decode_scalar(model)
             capture.request_id = decode_scalar(request_id)

@@ -17,16 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.engine import plain
-from polarproxy.engine.capture import (
-    NULL,
-    decode_scalar,
-    decode_usage,
-    finish_reason,
-    is_false,
-    is_null,
-    is_true,
-    parse_ids,
-)
+from polarproxy.engine.capture import decode_scalar, decode_usage, finish_reason, is_false, is_true
+from polarproxy.engine.choice import NULL, is_null
 from polarproxy.engine.completion_capture import CompletionCapture
 from polarproxy.engine.completion_prompt import only_prompt, text_of
 from polarproxy.engine.cuts import nulled, place_of
@@ -36,7 +28,8 @@ from polarproxy.errors import BadReply
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from polarproxy.engine.capture import Fields, ParsedIds
+    from polarproxy.engine.capture import Fields
+    from polarproxy.engine.ids import ParsedIds
 
 _encode = msgspec.json.Encoder().encode
 _TRUE = msgspec.Raw(b"true")
@@ -151,7 +144,9 @@ class Reader(ReplyReader):
         reply = self._decode(data)
         if reply.choices is msgspec.UNSET:
             raise BadReply(f"the engine's reply has no choices: {data[:200]!r}")
-        return self._read(data, reply, reply.choices)
+        view = self._read(data, reply, reply.choices)
+        self.capture.require_prompt()
+        return view
 
     def _decode(self, data: bytes) -> _Reply:
         try:
@@ -183,9 +178,8 @@ class Reader(ReplyReader):
 
     def _read_choice(self, choice: _Choice) -> None:
         capture, kept = self.capture, self.capture.choice(choice.index)
-        if capture.prompt is None and not is_null(choice.prompt_token_ids):
-            capture.prompt_parsed = parse_ids(choice.prompt_token_ids, self._earlier)
-            capture.prompt = capture.prompt_parsed.ids
+        if not capture.has_prompt and not is_null(choice.prompt_token_ids):
+            capture.take_prompt(choice.prompt_token_ids, self._earlier)
         if self._asked.echo and capture.prompt is not None:
             kept.echoed = len(capture.prompt)
         kept.take(choice.token_ids, choice.logprobs)

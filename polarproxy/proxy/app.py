@@ -23,7 +23,7 @@ from polarproxy.proxy.listing import serve_models
 from polarproxy.proxy.names import ModelNames
 from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.parts import Parts
-from polarproxy.proxy.passthrough import passthrough
+from polarproxy.proxy.passthrough import may_pass, only_refusal, passthrough
 from polarproxy.proxy.recorder import Recorder
 from polarproxy.proxy.replies import refuse, refuse_for
 from polarproxy.proxy.responses import serve_stored, with_earlier
@@ -145,9 +145,11 @@ async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.St
     route = recognise(http.method, address.route, http.headers)
     if route is not None:
         return await _serve_route(parts, Visit(http, address, route))
-    if path.startswith("/v1/"):
+    if may_pass(http.method, path):
         parts.stats.passed_through += 1
         return await passthrough(parts, http, address.route)
+    if path.startswith("/v1/"):
+        return refuse(501, f"{http.method} {path} is not offered: what it samples could not be recorded")
     return refuse(404, f"there is no route {http.method} {path}", dialect_of(address.route))
 
 
@@ -174,21 +176,20 @@ async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
     body = await read_body(visit.http, parts.settings.max_body_mb << 20)
     try:
         carrier = await _carrier(parts, visit, body)
-    except BadRequest:
+    except BadRequest as error:
         parts.stats.unreadable += 1
         if visit.route.dialect not in NATIVE:
             raise
-        # The engine refuses it in its own words, which clients know.
-        return await passthrough(parts, visit.http, visit.address.route)
+        return await only_refusal(parts, visit.http, visit.address.route, error)
     return await carrier.run()
 
 
 async def _carrier(parts: Parts, visit: Visit, body: bytes) -> Carrier:
-    """Of the request as it came; where it is to be translated and cannot be read, as a lenient server would read it."""
+    """Of the request as it came; where it cannot be read, as a lenient server would read it."""
     try:
         return await generate(parts, visit, HttpOutlet(visit.http), await _said(parts, visit, body))
     except BadRequest:
-        whole = None if visit.route.dialect in NATIVE else whole_characters(body)
+        whole = whole_characters(body)
         if whole is None:
             raise
         said = replace(await _said(parts, visit, whole), sent=body)

@@ -91,7 +91,7 @@ def understand(
     elapsed_ms = _stopwatch()
     spoken_as = spoken(route, query)
     if spoken_as is None:
-        return _native(route, said.body, call_id)
+        return _native(route, said, call_id)
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
     encoded = encode_request(asked, budgets=facts.thinking_budgets)
@@ -129,8 +129,9 @@ def _stopwatch() -> Callable[[], int]:
     return lambda: (time.monotonic_ns() - start) // 1_000_000
 
 
-def _native(route: Route, body: bytes, call_id: str) -> Asking:
+def _native(route: Route, said: Said, call_id: str) -> Asking:
     request: EngineRequest
+    body = said.body
     if route.dialect is Dialect.COMPLETIONS:
         request, engine_route, cut = completions.read_request(body), COMPLETIONS_ROUTE, unfold_completion
     else:
@@ -140,12 +141,13 @@ def _native(route: Route, body: bytes, call_id: str) -> Asking:
         call_id=call_id,
         dialect=route.dialect,
         body=body,
-        sent=body,
+        sent=body if said.sent is None else said.sent,
         model=request.model,
         streamed=request.stream,
         engine_route=engine_route,
         request=request,
         speech=Native(request.stream, cut, ERRORS[route.dialect]),
+        losses=[] if said.sent is None else [HALVES],
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _STEP = 256
+_GOES_ON = "the compressed request body goes on after its end"
 _CUT = "the compressed request body ends too early"
 
 
@@ -26,6 +27,8 @@ def _inflate(data: bytes, limit: int) -> bytes:
     text = inflater.decompress(data, limit + 1)
     if not inflater.eof and len(text) <= limit:
         raise BadRequest(_CUT)
+    if inflater.unused_data:
+        raise BadRequest(_GOES_ON)
     return text
 
 
@@ -42,7 +45,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
     decompressor, text = zstandard.ZstdDecompressor().decompressobj(), bytearray()
     for start in range(0, len(data), _STEP):
         if decompressor.eof:
-            raise BadRequest("the compressed request body goes on after its end")
+            raise BadRequest(_GOES_ON)
         text += decompressor.decompress(data[start : start + _STEP])
         if len(text) > limit:
             return bytes(text)

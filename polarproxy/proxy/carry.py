@@ -85,7 +85,8 @@ class Carrier:
         async with upstream:
             exchange.http_status = upstream.status
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
-            if upstream.status == 200 and is_stream:
+            # A client that wants no stream from the engine itself gets what came, stream or not.
+            if upstream.status == 200 and is_stream and (self.speech.streamed or self.speech.translated):
                 return await self._relay(upstream)
             body = await upstream.read()
             exchange.saw_bytes()
@@ -106,10 +107,10 @@ class Carrier:
         exchange, speech = self.exchange, self.speech
         try:
             view = exchange.plan.reader.body(body)
+            await self._follow_up()
+            said = speech.whole(view, exchange.capture)
         except BadReply as error:
             return await self._unreadable(upstream, body, error)
-        await self._follow_up()
-        said = speech.whole(view, exchange.capture)
         await self._record(CallStatus.COMPLETED)
         self._remember(reply_messages(view))
         head = speech.head(upstream.headers)
@@ -150,9 +151,9 @@ class Carrier:
         try:
             with KeepAlive(outlet, speech, self.parts.settings.keepalive, relay):
                 await relay.run(upstream, outlet)
-                self._require_end(relay)
+                relay.finish()
                 await self._record(CallStatus.COMPLETED if capture.error is None else CallStatus.ENGINE_ERROR)
-        except (EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
+        except (BadReply, EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
             return await self._break_off(error)
         if capture.error is not None and not isinstance(speech, Native):
             return await self._engine_said_error(relay, capture.error)
@@ -171,11 +172,6 @@ class Carrier:
         if self.speech.streamed:
             return await self.outlet.break_off(b"".join(relay.held))
         return await self._refuse(Refusal(*engine_error(error)))
-
-    def _require_end(self, relay: StreamRelay) -> None:
-        capture = self.exchange.capture
-        if not relay.ended and capture.error is None and capture.finished() < self.exchange.choices:
-            raise EngineUnreachable("the engine ended its stream before the reply was finished")
 
     async def _break_off(self, error: PolarproxyError) -> web.StreamResponse:
         """After the head of a stream has been sent only an error event and a cut connection can tell the client."""

@@ -59,12 +59,17 @@ def of_translation(
 ) -> Mapping[str, str]:
     """The headers of a request that was translated: the engine's own, and nothing of a dialect it does not speak."""
     sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-    key = upstream_key or next((key for key in offered_keys(headers, query) if PREFIX not in key), None)
+    key = upstream_key or next(filter(_can_be_sent, offered_keys(headers, query)), None)
     if key is not None:
         sent["Authorization"] = f"Bearer {_text(key)}"
     if (request_id := headers.get("x-request-id")) is not None:
         sent["X-Request-Id"] = _text(request_id)
     return sent
+
+
+def _can_be_sent(key: str) -> bool:
+    """Not a key of ours, and nothing that would end the header."""
+    return PREFIX not in key and key.isprintable()
 
 
 def query_to_engine(raw_query: str, upstream_key: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from polarproxy.engine import llamacpp, llamacpp_completions, plain, vllm, vllm_completions
 
 if TYPE_CHECKING:
-    from polarproxy.engine.capture import ParsedIds
+    from polarproxy.engine.ids import ParsedIds
     from polarproxy.engine.plan import Plan
     from polarproxy.engine.probe import EngineFacts
     from polarproxy.proxy.asking import EngineRequest

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polarproxy.engine.capture import ParsedIds
+    from polarproxy.engine.ids import ParsedIds
 
 _MAX_BYTES = 128 << 20
 

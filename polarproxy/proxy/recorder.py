@@ -95,6 +95,7 @@ class Recorder:
         self._writer = writer
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
+        self._keep_bodies = settings.keep_bodies
         self._spelled: dict[str, Spellings] = {}
         self.prompts = RecentPrompts()
 
@@ -132,6 +133,8 @@ class Recorder:
 
     def _item(self, exchange: Exchange, status: CallStatus, error: str | None) -> NewCall:
         call = build_call(exchange, status, error, self.policy_version)
+        if self._keep_bodies == "none" or (self._keep_bodies == "errors" and call.status is CallStatus.COMPLETED):
+            call = replace(call, request_body=b"")
         exchange.recorded = True
         self._arrivals.leave(exchange.session.session_id)
         if exchange.capture.prompt_parsed is not None:

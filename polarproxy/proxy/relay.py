@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import BadReply, EngineUnreachable
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class StreamRelay:
     async def run(self, upstream: Answer, client: Outlet) -> None:
         """Relays until the engine ends. What is left in `held` is for the caller to send, once the call is stored.
 
-        Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `ConnectionResetError` when
-        the client does.
+        Raises `EngineUnreachable`, `EngineTimeout` when the engine goes away in the middle, `BadReply` when it says
+        something that cannot be translated, `ConnectionResetError` when the client goes away.
         """
         while not self.ended:
             chunk = await upstream.content.readany()
@@ -68,6 +68,16 @@ class StreamRelay:
                 break
         return out[0] if len(out) == 1 else b"".join(out)
 
+    def finish(self) -> None:
+        """The engine is through, whether it said so or not; raises `EngineUnreachable` when its reply is not finished."""
+        capture = self.exchange.capture
+        if capture.error is not None:
+            return
+        if capture.finished() < self.exchange.choices and (self.speech.translated or not self.ended):
+            raise EngineUnreachable("the engine ended its stream before the reply was finished")
+        if not self.ended:
+            self.held.append(self.speech.done(b"", capture))
+
     def rest(self) -> bytes:
         """Bytes after the last whole event, when the stream ended inside one."""
         return self._splitter.rest()
@@ -85,6 +95,8 @@ class StreamRelay:
             view = self.exchange.plan.reader.event(data)
         except BadReply as error:
             self.exchange.lose_track(error)
+            if self.speech.translated:
+                raise
             return self.speech.aside(event)
         if view is None:
             return b""

@@ -66,7 +66,7 @@ async def with_earlier(parts: Parts, visit: Visit, body: bytes, memory: Memory |
         return Said(body, items.with_history(whole, remembered))
     chain = await _chain(parts, visit, head.previous_response_id)
     if not chain:
-        raise NotFound(previous_not_found(head.previous_response_id))
+        raise BadRequest(previous_not_found(head.previous_response_id))
     earlier = [item for found in chain for item in _items(found.response)]
     return Said(body, items.with_history(whole, earlier), chain[-1].session_id)
 

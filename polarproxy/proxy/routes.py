@@ -61,13 +61,13 @@ _FIXED: dict[tuple[str, str], Route] = {
     ("GET", "/v1beta/models"): Route(Dialect.GEMINI, Action.MODELS),
 }
 _RESPONSE = re.compile(r"/v1/responses/([A-Za-z0-9_-]{1,64})(/cancel|/input_items)?")
-_GEMINI = re.compile(r"/v1(?:beta1?|alpha)?/(?:[^:]*/)?models/([^:]+):([A-Za-z]+)")
+_GEMINI = re.compile(r"/v1(?:beta1?|alpha)?/(?:[^:]*/)?models/(.+):([A-Za-z]+)")
 _GEMINI_VERBS = {
     "generateContent": (Action.GENERATE, False),
     "streamGenerateContent": (Action.GENERATE, True),
     "countTokens": (Action.COUNT, None),
 }
-_GEMINI_MODEL = re.compile(r"/v1beta/models/([^:]+)")
+_GEMINI_MODEL = re.compile(r"/v1beta/models/(.+)")
 _MODELS = re.compile(r"/v1/models(?:/(.+))?")
 _LISTED_AS = {
     "anthropic-version": Dialect.MESSAGES,

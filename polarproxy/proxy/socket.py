@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from polarproxy.wire.responses.items import Head
 
 _UPGRADE_REQUIRED = 426
+_WAITING_FRAMES = 64
+"""Messages that may wait for the turn before them; with more, the client has to wait."""
 
 
 def is_upgrade(http: web.Request) -> bool:
@@ -40,13 +43,47 @@ async def serve_socket(parts: Parts, visit: Visit) -> web.StreamResponse:
         return refuse(_UPGRADE_REQUIRED, "WebSocket is switched off here; use POST", visit.route.dialect)
     socket = web.WebSocketResponse(max_msg_size=parts.settings.max_body_mb << 20)
     await socket.prepare(visit.http)
-    memory = Memory()
-    async for message in socket:
-        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-            continue
-        if not await _turn(parts, visit, socket, memory, message.data):
-            await socket.close(code=CLOSE_AFTER_FAILURE, message=b"the reply could not be finished")
+    frames: asyncio.Queue[str | bytes | None] = asyncio.Queue(_WAITING_FRAMES)
+    listening = asyncio.create_task(_listen(socket, frames))
+    try:
+        await _take_turns(parts, visit, socket, frames, listening)
+    except ConnectionResetError:
+        return socket  # the client is gone, which is recorded where there was something to record
+    finally:
+        listening.cancel()
     return socket
+
+
+async def _listen(socket: web.WebSocketResponse, frames: asyncio.Queue[str | bytes | None]) -> None:
+    """Ends when the client leaves; None is the last that comes."""
+    async for message in socket:
+        if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+            await frames.put(message.data)
+    await frames.put(None)
+
+
+async def _take_turns(
+    parts: Parts,
+    visit: Visit,
+    socket: web.WebSocketResponse,
+    frames: asyncio.Queue[str | bytes | None],
+    listening: asyncio.Task[None],
+) -> None:
+    """One after the other. A client that leaves in the middle of a turn ends it, which frees the engine."""
+    memory = Memory()
+    while (frame := await frames.get()) is not None:
+        turn = asyncio.create_task(_turn(parts, visit, socket, memory, frame))
+        try:
+            await asyncio.wait((turn, listening), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not turn.done():
+                turn.cancel()
+                await asyncio.wait((turn,))
+        if turn.cancelled():
+            return
+        if not turn.result():
+            await socket.close(code=CLOSE_AFTER_FAILURE, message=b"the reply could not be finished")
+            return
 
 
 async def _turn(parts: Parts, visit: Visit, socket: web.WebSocketResponse, memory: Memory, frame: str | bytes) -> bool:

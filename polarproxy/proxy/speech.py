@@ -37,6 +37,8 @@ class Speech(Protocol):
     keep: bool
     """Whether the whole reply is wanted at the end: for a client that wants no stream, or to be stored."""
     keepalive: bytes | None
+    translated: bool
+    """Whether the engine's words are put into another dialect's: then those that cannot be read cannot be passed on."""
 
     def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
         """The headers of the answer, given the engine's."""
@@ -83,6 +85,7 @@ class Native:
     """The model's name as the client wrote it, as JSON. None: it is the name that the engine uses."""
     keep: bool = False
     keepalive: bytes | None = CHAT_KEEPALIVE
+    translated: bool = False
 
     def head(self, engine: Mapping[str, str]) -> CIMultiDict[str]:
         if self.streamed and not engine.get("Content-Type", "").startswith("text/event-stream"):
@@ -125,6 +128,7 @@ class Translated:
     envelope: Envelope
     keep: bool
     keepalive: bytes | None = None
+    translated: bool = True
     losses: list[Loss] = field(default_factory=list)
     _reader: PieceReader = field(default_factory=PieceReader)
     _encoder: StreamEncoder = field(init=False)

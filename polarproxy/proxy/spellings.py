@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 _MAX_ID = 1 << 22
 """Ids beyond any vocabulary are not spelled."""
+_NONE = np.zeros(0, np.bool_)
 
 
 class Spellings:
     """For one model: a flag per token id."""
 
     def __init__(self) -> None:
-        self._known: NDArray[np.bool_] = np.zeros(1 << 12, np.bool_)
+        self._known: NDArray[np.bool_] = _NONE
 
     def new(self, completions: tuple[Completion, ...], capture: Capture) -> dict[int, bytes]:
         """The spellings in a reply that were not seen before; each is given once."""
@@ -54,4 +55,5 @@ class Spellings:
             return self._unseen(ids)
         if largest >= len(self._known):
             self._known = np.concatenate([self._known, np.zeros(largest + 1, np.bool_)])
-        return list(ids[~self._known[ids]].tolist())
+        known = self._known.take(ids)
+        return [] if known.all() else list(ids[~known].tolist())

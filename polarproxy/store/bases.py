@@ -45,9 +45,11 @@ class _Tip:
 def shared_length(left: TokenIds, right: TokenIds) -> int:
     """How many tokens both begin with."""
     size = min(len(left), len(right))
-    if left.raw[: size * TOKEN_BYTES] == right.raw[: size * TOKEN_BYTES]:
-        return size
-    return int(np.argmax(left.array[:size] != right.array[:size]))
+    if not size:
+        return 0
+    differ = left.array[:size] != right.array[:size]
+    place = int(np.argmax(differ))
+    return place if differ[place] else size
 
 
 class BaseIndex:

@@ -29,23 +29,19 @@ class _PerThread(threading.local):
 _zstd = _PerThread()
 
 
-def digest(data: bytes) -> bytes:
-    """16 bytes."""
-    return xxhash.xxh3_128_digest(data)
+def digest(*parts: bytes) -> bytes:
+    """16 bytes, of the parts as if they were one."""
+    if len(parts) == 1:
+        return xxhash.xxh3_128_digest(parts[0])
+    whole = xxhash.xxh3_128()
+    for part in parts:
+        whole.update(part)
+    return whole.digest()
 
 
 def compress(data: bytes) -> bytes:
     """One zstd frame that knows its own length."""
     return _zstd.compressor.compress(data)
-
-
-def compress_all(values: list[bytes]) -> list[bytes]:
-    """Each value as a frame of its own. One call for many values hands the interpreter over once, not once a value."""
-    if not any(values):
-        # Several frames at once need at least one byte to compress.
-        return [compress(value) for value in values]
-    frames = _zstd.compressor.multi_compress_to_buffer([*values])
-    return [frames[place].tobytes() for place in range(len(values))]
 
 
 def decompress(data: bytes) -> bytes:

@@ -138,7 +138,7 @@ class Count:
 def compare_counts(source: Engine, target: Engine) -> list[Count]:
     """The tables of both databases, by number of rows."""
     here, there = _counts(source), _counts(target)
-    others = there[sessions.name] > here[sessions.name]
+    others = there["sessions"] > here["sessions"]
     return [
         Count(name, count, there[name], there[name] < count or (there[name] > count and not others))
         for name, count in here.items()
@@ -148,5 +148,6 @@ def compare_counts(source: Engine, target: Engine) -> list[Count]:
 def _counts(engine: Engine) -> dict[str, int]:
     with engine.begin() as connection:
         return {
-            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one() for table in COUNTED
+            str(table.name): connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in COUNTED
         }

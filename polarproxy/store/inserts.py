@@ -5,13 +5,15 @@ The same statements executed by SQLAlchemy itself cost several times the driver'
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Connection, Dialect, Insert, Table
 
@@ -24,24 +26,34 @@ class CompiledInsert:
     def __init__(self, statement: Insert, columns: Sequence[str], dialect: Dialect) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=list(columns))
         self._sql = str(compiled)
-        table: Table = statement.table  # type: ignore[assignment]
-        self._converters: list[tuple[str, Callable[[Any], Any] | None]] = [
-            (name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in (compiled.positiontup or columns)
-        ]
+        self._dialect = dialect
         self._positional = compiled.positional
+        self._names = list(compiled.positiontup or columns)
+        self._pick = itemgetter(*self._names)
+        table: Table = statement.table  # type: ignore[assignment]
+        converters = (table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names)
+        self._converters = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
 
     def run(self, connection: Connection, rows: list[Row]) -> None:
-        """Inserts the rows."""
-        if self._positional:
-            values: list[Any] = [tuple(self._converted(row)) for row in rows]
-        else:
-            names = [name for name, _ in self._converters]
-            values = [dict(zip(names, self._converted(row), strict=True)) for row in rows]
-        connection.exec_driver_sql(self._sql, values)
+        """Inserts the rows; raises what SQLAlchemy makes of the driver's errors."""
+        values = [self._values(row) for row in rows]
+        if not self._positional:
+            connection.exec_driver_sql(self._sql, [dict(zip(self._names, row, strict=True)) for row in values])
+            return
+        cursor = connection.connection.cursor()
+        errors = self._dialect.loaded_dbapi.Error
+        try:
+            cursor.executemany(self._sql, values)
+        except errors as error:
+            raise DBAPIError.instance(self._sql, None, error, errors, dialect=self._dialect) from error
+        finally:
+            cursor.close()
 
-    def _converted(self, row: Row) -> list[Any]:
-        return [row[name] if convert is None else convert(row[name]) for name, convert in self._converters]
+    def _values(self, row: Row) -> list[Any]:
+        values = list(self._pick(row))
+        for place, convert in self._converters:
+            values[place] = convert(values[place])
+        return values
 
 
 class Inserts:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, reason, use_wal
+from polarproxy.store.schema import metadata
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -56,6 +57,11 @@ def current(engine: Engine) -> str | None:
         names = ", ".join(sorted(tables)[:5])
         raise WrongDatabase(
             f"{engine.url.render_as_string()} holds tables of something else ({names}); nothing was touched"
+        )
+    if revision == head() and (missing := set(metadata.tables) - tables):
+        raise WrongDatabase(
+            f"{engine.url.render_as_string()} has schema {revision} without its tables {', '.join(sorted(missing)[:5])};"
+            " it belongs to another program, or was damaged"
         )
     return revision
 

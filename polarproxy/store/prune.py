@@ -27,7 +27,7 @@ from polarproxy.store.schema import (
 from polarproxy.store.sweep import sweep_bodies, unused_bodies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Column, Connection, Engine, Select, Table
@@ -49,13 +49,13 @@ class Rule:
     @property
     def condition(self) -> ColumnElement[bool]:
         """On rows of `sessions`."""
-        of_session = calls.c.session_id == sessions.c.session_id
-        rewarded = rewards.c.session_id == sessions.c.session_id
-        late = () if self.keep_rewarded else (rewards.c.recorded_at >= self.before,)
+        # Aliases, because the question may be part of one about calls.
+        call, reward = calls.alias(), rewards.alias()
+        late = () if self.keep_rewarded else (reward.c.recorded_at >= self.before,)
         return and_(
             sessions.c.created_at < self.before,
-            ~exists().where(of_session, calls.c.arrived_at >= self.before),
-            ~exists().where(rewarded, *late),
+            ~exists().where(call.c.session_id == sessions.c.session_id, call.c.arrived_at >= self.before),
+            ~exists().where(reward.c.session_id == sessions.c.session_id, *late),
         )
 
 
@@ -90,11 +90,12 @@ def preview(engine: Engine, rule: Rule) -> Freed:
     doomed = select(sessions.c.session_id).where(rule.condition)
     with engine.begin() as connection:
         found = _weigh(connection, doomed)
-        unused = unused_bodies(connection, calls.c.session_id.not_in(doomed))
+        kept = exists().where(sessions.c.session_id == calls.c.session_id, ~rule.condition)
+        unused = unused_bodies(connection, kept)
     return found + Freed(bodies=len(unused), body_bytes=sum(body.bytes for body in unused))
 
 
-def prune(engine: Engine, rule: Rule) -> Iterator[Freed]:
+def prune(engine: Engine, rule: Rule) -> Generator[Freed, None, None]:
     """Removes the sessions; yields what each transaction freed, with `sessions` to count progress by."""
     with _one_connection(for_writing(engine)) as connection:
         for batch in _batches(_chosen(connection, rule)):

@@ -146,7 +146,7 @@ def completion_rows(call: Call) -> list[Row]:
 
 
 def _digest(prompt: TokenIds, sampled: TokenIds, logprobs: bytes | None) -> bytes:
-    return codec.digest(prompt.raw + sampled.raw + (logprobs or b""))
+    return codec.digest(prompt.raw, sampled.raw, logprobs or b"")
 
 
 def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:

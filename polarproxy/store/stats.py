@@ -14,6 +14,11 @@ from polarproxy.store.schema import bodies, calls, completions, metadata, reward
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
+_SIZES = (
+    "SELECT m.tbl_name, sum(d.pgsize) FROM dbstat d JOIN sqlite_schema m ON m.name = d.name"
+    " WHERE d.aggregate = TRUE GROUP BY m.tbl_name"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -107,12 +112,8 @@ def _table_bytes(connection: Connection) -> dict[str, int] | None:
     if connection.dialect.name == "postgresql":
         sizes = (func.pg_total_relation_size(name).label(name) for name in metadata.tables)
         return dict(connection.execute(select(*sizes)).mappings().one())
-    query = (
-        "SELECT m.tbl_name, sum(d.pgsize) FROM dbstat d JOIN sqlite_schema m ON m.name = d.name"
-        " WHERE d.aggregate = TRUE GROUP BY m.tbl_name"
-    )
     try:
-        found: dict[str, int] = {row[0]: row[1] for row in connection.exec_driver_sql(query)}
+        found: dict[str, int] = {row[0]: row[1] for row in connection.exec_driver_sql(_SIZES)}
     except DBAPIError:
         # An SQLite that was built without this table.
         return None

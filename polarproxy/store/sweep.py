@@ -38,7 +38,9 @@ def unused_bodies(connection: Connection, kept: ColumnElement[bool] | None = Non
     bases = select(bodies.c.base_digest).join(used, bodies.c.digest == used.c.body_digest)
     used = used.union(bases.where(bodies.c.base_digest.is_not(None)))
     query = select(bodies.c.digest, bodies.c.base_digest, func.length(bodies.c.data))
-    found = connection.execute(query.where(bodies.c.digest.not_in(select(used.c.body_digest)))).all()
+    # A join, because PostgreSQL would search a long list that is `not in` from its start for every body.
+    query = query.select_from(bodies.outerjoin(used, used.c.body_digest == bodies.c.digest))
+    found = connection.execute(query.where(used.c.body_digest.is_(None))).all()
     return [Unused(row[0], row[1], row[2]) for row in found]
 
 

@@ -7,7 +7,6 @@ goes on with the next group, so that a disk that has room again or a lock that w
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
 from concurrent.futures import Future
@@ -24,9 +23,11 @@ from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases
 from polarproxy.store.database import for_writing, reason, was_rolled_back
+from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.repository import read_call
 from polarproxy.store.schema import bodies, call_facts, calls, completions, responses, sessions, token_texts
+from polarproxy.store.standing import bases_stand
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
@@ -37,14 +38,8 @@ if TYPE_CHECKING:
 
     from polarproxy.store.responses import StoredResponse
 
-MAX_GROUP = 256
 TROUBLE_S = 10.0
 """How long a failed commit counts against the store's readiness when nothing has been written since."""
-GATHER_S = 0.003
-"""How long a group is left to grow when the one before held several calls."""
-FACT_DELAY_S = 0.05
-"""How long facts may wait for a call to be committed with. Nobody waits for a fact, and a flush of its own would cost as
-much as the call's."""
 _RECENT = 4
 
 _OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError)
@@ -74,7 +69,11 @@ class Fact:
 
 
 Item: TypeAlias = NewCall | Fact | Session
-_Waiting: TypeAlias = "tuple[Item, Future[None]]"
+_Waiting: TypeAlias = "tuple[Item, Done]"
+
+
+class _Pruned(Exception):
+    """Something that is remembered as stored is not there any more."""
 
 
 class Writer:
@@ -82,15 +81,13 @@ class Writer:
 
     def __init__(self, engine: Engine, queue_size: int = 4096) -> None:
         self._engine = for_writing(engine)
-        self._queue: queue.Queue[_Waiting | None] = queue.Queue(queue_size)
+        # Nobody waits for a fact.
+        self._inbox: Inbox[Item] = Inbox(queue_size, can_wait=lambda item: isinstance(item, Fact))
         self._inserts = Inserts(engine.dialect)
-        self._bases = BaseIndex()
-        self._bodies = BodyBases()
+        self._forget()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
         self._busy = False
         """Whether the latest group held several calls."""
-        self._closed = False
-        self._closing = threading.Lock()
         self._trouble: tuple[float, str] | None = None
         self.failed = 0
         """Items that could not be stored since the start."""
@@ -99,15 +96,12 @@ class Writer:
     def submit(self, item: Item) -> Future[None]:
         """Queues an item. The future ends when it is committed; raises `StoreUnavailable` when the queue is full."""
         done: Future[None] = Future()
-        with self._closing:
-            if self._closed:
-                raise StoreUnavailable("the store is closed")
-            try:
-                self._queue.put_nowait((item, done))
-            except queue.Full as error:
-                self.failed += 1
-                raise StoreUnavailable(f"{self._queue.maxsize} calls are waiting to be stored") from error
+        self._put(item, done)
         return done
+
+    def note(self, item: Item) -> None:
+        """Queues an item for which nobody waits; raises `StoreUnavailable` when the queue is full."""
+        self._put(item, None)
 
     async def write(self, item: Item, timeout: float) -> None:  # noqa: ASYNC109  (the caller's setting, by name)
         """Returns when the item is committed.
@@ -115,20 +109,21 @@ class Writer:
         Raises `StoreUnavailable` when it was not within `timeout` seconds (it may still be), `StoreConflict` when another
         call has its id or its place. The same call again is stored once.
         """
-        loop = asyncio.get_running_loop()
-        committed: asyncio.Future[None] = loop.create_future()
-        done = self.submit(item)
-        done.add_done_callback(lambda done: _tell(loop, committed, done))
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._put(item, committed)
+        await wait_for(committed, timeout)
+
+    def _put(self, item: Item, done: Done) -> None:
         try:
-            async with asyncio.timeout(timeout):
-                await committed
-        except TimeoutError as error:
-            raise StoreUnavailable(f"the store did not commit within {timeout:g} s") from error
+            self._inbox.put(item, done)
+        except StoreUnavailable:
+            self.failed += 1
+            raise
 
     @property
     def waiting(self) -> int:
         """Items in the queue."""
-        return self._queue.qsize()
+        return self._inbox.waiting
 
     @property
     def trouble(self) -> str | None:
@@ -140,45 +135,19 @@ class Writer:
     @property
     def full(self) -> bool:
         """Whether a new call would be refused."""
-        return self._queue.full()
+        return self._inbox.full
 
     def close(self, timeout: float = 30.0) -> None:
         """Commits what is queued and ends the thread."""
-        with self._closing:
-            closed, self._closed = self._closed, True
-        if not closed:
-            self._queue.put(None)
+        if self._inbox.close():
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while True:
-            group, ended = self._next_group()
+        ended = False
+        while not ended:
+            group, ended = self._inbox.next_group(gather=self._busy)
             if group:
                 self._commit(group)
-            if ended:
-                return
-
-    def _next_group(self) -> tuple[list[_Waiting], bool]:
-        """What is queued; and whether nothing will follow. Facts alone wait a little for a call that takes them along."""
-        group: list[_Waiting] = []
-        urgent, deadline = False, 0.0
-        entry = self._queue.get()
-        if self._busy:
-            # Others are about to arrive: a group of many costs little more than one of few.
-            time.sleep(GATHER_S)
-        while entry is not None:
-            # From here on the waiting request can no longer cancel its future; the item is written in any case.
-            entry[1].set_running_or_notify_cancel()
-            deadline = deadline or time.monotonic() + FACT_DELAY_S
-            urgent = urgent or not isinstance(entry[0], Fact)
-            group.append(entry)
-            if len(group) == MAX_GROUP:
-                return group, False
-            try:
-                entry = self._queue.get(timeout=0 if urgent else max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                return group, False
-        return group, True
 
     def _commit(self, group: list[_Waiting]) -> None:
         self._busy = sum(isinstance(item, NewCall) for item, _ in group) > 1
@@ -188,15 +157,14 @@ class Writer:
             if was_rolled_back(error):
                 self._commit_one_by_one(group)
                 return
-            self._trouble = (time.monotonic(), reason(error))
+            self._stumble(reason(error))
             for _, done in group:
                 self._fail(done, StoreUnavailable(f"the store could not commit: {reason(error)}"))
         except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
             self._commit_one_by_one(group)
         else:
             self._trouble = None
-            for _, done in group:
-                _settle(done)
+            settle(done for _, done in group)
 
     def _commit_one_by_one(self, group: list[_Waiting]) -> None:
         """A group was refused because of one of its items: the others must not suffer for it."""
@@ -207,7 +175,7 @@ class Writer:
                 self._refuse(item, done, error)
             else:
                 self._trouble = None
-                _settle(done)
+                settle([done])
 
     def _write_once(self, item: Item) -> None:
         """Nothing is to be done for a call that is stored already: it was committed, and only the word of it got lost."""
@@ -221,20 +189,35 @@ class Writer:
             if stored is None or stored.call != item.call:
                 raise
 
-    def _refuse(self, item: Item, done: Future[None], error: Exception) -> None:
+    def _refuse(self, item: Item, done: Done, error: Exception) -> None:
         why = reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
         if isinstance(error, IntegrityError):
             self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
             return
         if isinstance(error, _OUT_OF_ORDER):
-            self._trouble = (time.monotonic(), why)
+            self._stumble(why)
         self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
 
-    def _fail(self, done: Future[None], error: Exception) -> None:
+    def _stumble(self, why: str) -> None:
+        """The database that comes back may be an older one (a standby): what was stored is no base for what comes."""
+        self._trouble = (time.monotonic(), why)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._bases, self._bodies = BaseIndex(), BodyBases()
+
+    def _fail(self, done: Done, error: Exception) -> None:
         self.failed += 1
-        _settle(done, error)
+        settle([done], error)
 
     def _write(self, items: Sequence[Item]) -> None:
+        try:
+            self._write_all(items)
+        except _Pruned:
+            self._forget()
+            self._write_all(items)
+
+    def _write_all(self, items: Sequence[Item]) -> None:
         new = [item for item in items if isinstance(item, NewCall)]
         made = [item for item in items if isinstance(item, Session)]
         made += [item.session for item in new if not self._bases.knows(item.session.session_id)]
@@ -270,8 +253,12 @@ class Writer:
             completion_rows.extend(rows.completion_rows(call))
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
+        if not bases_stand(connection, call_rows, body_rows):
+            raise _Pruned
         response_rows = [item.response.row(item.call.call_id) for item in new if item.response is not None]
-        _compress((body_rows, "data"), (call_rows, "prompt_suffix"), (completion_rows, "token_ids"))
+        _compress(body_rows, "data")
+        _compress(call_rows, "prompt_suffix")
+        _compress(completion_rows, "token_ids")
         self._inserts.run(connection, bodies, body_rows, once=True)
         self._inserts.run(connection, calls, call_rows)
         self._inserts.run(connection, completions, completion_rows)
@@ -302,38 +289,11 @@ def _name(item: Item) -> str:
     return f"session {item.session_id}"
 
 
-def _tell(loop: asyncio.AbstractEventLoop, waiting: asyncio.Future[None], done: Future[None]) -> None:
-    """From the writer's thread: ends the future that a request awaits. A loop that is gone has nobody waiting."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(_pass_on, waiting, done)
-
-
-def _pass_on(waiting: asyncio.Future[None], done: Future[None]) -> None:
-    if waiting.done():
-        return
-    error = done.exception()
-    if error is None:
-        waiting.set_result(None)
-    else:
-        waiting.set_exception(error)
-
-
-def _settle(done: Future[None], error: Exception | None = None) -> None:
-    """Tells the waiting request, if it still waits."""
-    if done.cancelled():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-
-
-def _compress(*columns: tuple[list[rows.Row], str]) -> None:
-    """Compresses these columns of these rows in place, all values at once."""
-    places = [(row, name) for table, name in columns for row in table if row[name] is not None]
-    frames = codec.compress_all([row[name] for row, name in places])
-    for (row, name), frame in zip(places, frames, strict=True):
-        row[name] = frame
+def _compress(table: list[rows.Row], name: str) -> None:
+    """Compresses this column of these rows in place."""
+    for row in table:
+        if row[name] is not None:
+            row[name] = codec.compress(row[name])
 
 
 def _fact_row(fact: Fact) -> rows.Row:

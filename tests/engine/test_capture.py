@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polarproxy.engine.capture import (
-    Capture,
-    choice_index,
-    decode_ids,
-    decode_scalar,
-    decode_usage,
-    finish_reason,
-    is_null,
-    is_true,
-)
+from polarproxy.engine.capture import Capture, choice_index, decode_scalar, decode_usage, finish_reason, is_true
+from polarproxy.engine.choice import is_null
+from polarproxy.engine.ids import decode_ids
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason, Logprobs, Usage
 from polarproxy.trajectory.eligibility import Reason, untrainable_tokens

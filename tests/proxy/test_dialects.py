@@ -9,6 +9,7 @@ import pytest
 
 from polarproxy.model import CallStatus, Dialect, TokenSource
 from tests.fakes import Faults, Tool, always, compose
+from tests.proxy.raw_engine import raw_engine, says
 from tests.proxy.rig import Answer, Rig, Starter, _encoded, until
 from tests.proxy.speak import QUESTIONS, STREAMED, TRANSLATED, Question, message_of, text_of
 from tests.proxy.test_streaming import Gate, gate, reached
@@ -234,3 +235,65 @@ async def test_an_engine_that_cannot_stream_serves_every_dialect(start: Starter,
     answer = await ask(rig, question)
     assert text_of(question, answer.body) == "X Y Z Q"
     assert (await rig.call()).call.token_source is TokenSource.NONE
+
+
+def events(*chunks: str) -> bytes:
+    return b"".join(b"data: " + chunk.encode() + b"\n\n" for chunk in chunks)
+
+
+ROLE = '{"id":"x","prompt_token_ids":[1],"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
+WORD = '{"choices":[{"index":0,"delta":{"content":"X"},"token_ids":[2],"logprobs":{"content":[{"token":"X","logprob":-1}]}}]}'
+STOP = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+UNTRANSLATABLE = {
+    "no JSON": '{"oops',
+    "no piece": '{"choices":[{"index":0,"delta":{"tool_calls":[{"index":null}]}}]}',
+    "an odd text": '{"choices":[{"index":0,"delta":{"content":[1]}}]}',
+}
+
+
+@pytest.mark.parametrize("question", TRANSLATED, ids=str)
+async def test_an_end_without_the_word_for_it_is_an_end(start: Starter, question: Question) -> None:
+    async with raw_engine(says(events(ROLE, WORD, STOP), "text/event-stream")) as url:
+        rig = await start(upstream=url, engine="vllm")
+        answer = await ask(rig, question)
+        assert (answer.status, text_of(question, answer.body)) == (200, "X")
+        assert question.ends in answer.body
+        assert (await rig.call()).call.status is CallStatus.COMPLETED
+
+
+@pytest.mark.parametrize("question", TRANSLATED, ids=str)
+@pytest.mark.parametrize("chunks", [(ROLE, WORD, "[DONE]"), ("[DONE]",)], ids=["some", "nothing"])
+async def test_the_word_for_the_end_alone_is_none(start: Starter, question: Question, chunks: tuple[str, ...]) -> None:
+    async with raw_engine(says(events(*chunks), "text/event-stream")) as url:
+        rig = await start(upstream=url, engine="vllm")
+        await breaks_off(rig, question)
+
+
+@pytest.mark.parametrize("question", TRANSLATED, ids=str)
+@pytest.mark.parametrize("odd", UNTRANSLATABLE)
+async def test_what_cannot_be_translated_breaks_the_reply_off(start: Starter, question: Question, odd: str) -> None:
+    stream = events(ROLE, WORD, UNTRANSLATABLE[odd], WORD, STOP, "[DONE]")
+    async with raw_engine(says(stream, "text/event-stream")) as url:
+        rig = await start(upstream=url, engine="vllm")
+        await breaks_off(rig, question)
+
+
+async def breaks_off(rig: Rig, question: Question) -> None:
+    if not question.streamed:
+        assert (await ask(rig, question)).status in (502, 503)
+    else:
+        seen = bytearray()
+        with pytest.raises(aiohttp.ClientError):
+            await collect(rig, question, seen)
+        assert question.ends not in seen
+        assert b"HTTP/1.1" not in seen
+    assert (await rig.call()).call.status is CallStatus.ENGINE_ERROR
+
+
+async def test_a_stream_that_nobody_asked_for_goes_to_the_client_as_it_came(start: Starter) -> None:
+    stream = events(ROLE, WORD, STOP, "[DONE]")
+    async with raw_engine(says(stream, "text/event-stream")) as url:
+        rig = await start(upstream=url, engine="vllm")
+        answer = await rig.ask()
+        assert (answer.status, answer.body) == (200, stream)
+        assert (await rig.call()).call.status is CallStatus.ENGINE_ERROR

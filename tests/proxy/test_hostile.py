@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.store.arrivals import OwnArrivals
 from tests.fakes import Faults, always, compose
 from tests.proxy.raw_engine import raw_engine, says, stream
 from tests.proxy.rig import BODY, CHAT, Rig, Starter, until
@@ -162,8 +163,6 @@ BODIES: dict[str, bytes] = {
     "a zero byte in a name": b'{"model":"a\\u0000b","messages":[{"role":"user","content":"x"}]}',
     "flags that are none": b'{"messages":[{"role":"user","content":"x"}],"logprobs":"yes","return_token_ids":7}',
     "options that are none": b'{"model":"fake","messages":[{"role":"user","content":"x"}],"stream_options":5}',
-    "a very deep message": b'{"model":"fake","messages":[{"role":"user","content":%s}]}'
-    % (b"[" * 100_000 + b"]" * 100_000),
     "a deep message": b'{"model":"fake","messages":[{"role":"user","content":%s}]}' % (b"[" * 900 + b"]" * 900),
 }
 
@@ -181,6 +180,37 @@ async def test_a_body_that_no_sdk_would_send_gets_the_engines_answer(start: Star
         answer = await rig.ask(BODIES[name], prefix=prefix)
         assert (answer.status, answer.json["choices"][0]["message"]) == (200, {"content": "x"})
         await still_works(rig)
+
+
+UNREADABLE: dict[str, bytes] = {
+    "a very deep message": b'{"model":"fake","messages":[{"role":"user","content":%s}]}'
+    % (b"[" * 100_000 + b"]" * 100_000),
+    "a number that is none": b'{"model":"fake","messages":[{"role":"user","content":"x"}],"x":NaN}',
+    "a byte order mark": b'\xef\xbb\xbf{"model":"fake","messages":[{"role":"user","content":"x"}]}',
+    "UTF-16": '{"model":"fake","messages":[{"role":"user","content":"x"}]}'.encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("name", list(UNREADABLE))
+async def test_what_cannot_be_recorded_is_not_answered(start: Starter, name: str) -> None:
+    """An engine may read what we cannot; nobody gets to see what it samples then."""
+    reply = b'{"id":"x","prompt_token_ids":[1],"choices":[{"index":0,"message":{"content":"x"},"token_ids":[2]}]}'
+    async with raw_engine(says(reply)) as url:
+        rig = await start(upstream=url)
+        answer = await rig.ask(UNREADABLE[name])
+        assert answer.status == 400
+        assert "not a JSON object" in answer.error["message"]
+        assert rig.parts.stats.unreadable == 1
+        await still_works(rig)
+
+
+async def test_half_a_character_in_chat_is_read_as_a_lenient_server_would(start: Starter) -> None:
+    rig = await start()
+    body = b'{"model":"fake","messages":[{"role":"user","content":"cut \\ud83d"}]}'
+    assert (await rig.ask(body)).status == 200
+    call = (await rig.call()).call
+    assert call.request_body == body
+    assert [loss.where for loss in call.losses] == ["body"]
 
 
 async def test_a_stream_nobody_asked_for_is_a_stream(start: Starter) -> None:
@@ -278,5 +308,7 @@ async def test_leaving_over_and_over_leaks_no_place(start: Starter) -> None:
             await response.content.readuntil(b"\n\n")
             response.close()
     await until(lambda: len(rig.calls()) == 20)
-    assert rig.parts.arrivals._live["s1"].under_way == 0
+    arrivals = rig.parts.arrivals
+    assert isinstance(arrivals, OwnArrivals)
+    assert arrivals._live["s1"].under_way == 0
     assert [captured.call.ordinal for captured in rig.calls()] == list(range(20))

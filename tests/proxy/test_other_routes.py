@@ -11,9 +11,7 @@ from tests.proxy.rig import Starter
 PASSED = [
     ("GET", "/v1/models", b""),
     ("POST", "/v1/embeddings", b'{"input": "a", "model":"fake"}'),
-    ("POST", "/v1/nothing", b"\x00\xff"),
     ("GET", "/v1/nothing?x=%26&y=1", b""),
-    ("DELETE", "/v1/models", b""),
     ("GET", "/v1/chat/completions", b""),
 ]
 SAME = {"X-Request-Id": "same", "Content-Type": "application/json"}
@@ -39,6 +37,23 @@ async def test_a_route_is_passed_through(start: Starter, method: str, path: str,
 def strip(body: bytes) -> bytes:
     """Without the second in which it was made."""
     return b"".join(part.lstrip(b"0123456789") for part in body.split(b'"created":'))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/chat/completions/batch"),
+        ("POST", "/v1/audio/transcriptions"),
+        ("POST", "/v1/nothing"),
+        ("DELETE", "/v1/models"),
+        ("POST", "/v1/load_lora_adapter"),
+    ],
+)
+async def test_what_may_sample_and_cannot_be_recorded_is_not_offered(start: Starter, method: str, path: str) -> None:
+    rig = await start()
+    answer = await rig.send(method, rig.base + path, b"{}", SAME)
+    assert (answer.status, "could not be recorded" in answer.error["message"]) == (501, True)
+    assert rig.engine.requests == []
 
 
 async def test_a_head_request_has_no_body(start: Starter) -> None:

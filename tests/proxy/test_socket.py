@@ -92,6 +92,30 @@ async def test_a_reply_that_breaks_off_fails_and_closes_the_socket(start: Starte
     assert (await rig.call()).call.status is CallStatus.ENGINE_ERROR
 
 
+async def test_a_client_that_leaves_in_mid_turn_frees_the_engine(start: Starter) -> None:
+    rig = await start(Script((Turn((compose("one two three"),), Faults(hold_after=3)),)))
+    async with socket(rig) as connected:
+        await connected.send_str(json.dumps(CREATE))
+        while "output_text.delta" not in (await connected.receive(timeout=20)).data:
+            pass
+    await rig.engine.until(lambda engine: bool(engine.disconnects))
+    captured = await rig.call()
+    assert (captured.call.status, captured.delivered) == (CallStatus.ABORTED, False)
+
+
+async def test_messages_that_come_at_once_are_answered_in_turn(start: Starter) -> None:
+    rig = await start(in_order(compose("one"), compose("two")))
+    async with socket(rig) as connected:
+        for _ in range(2):
+            await connected.send_str(json.dumps(CREATE))
+        said: list[str] = []
+        while len(said) < 2:
+            frame = json.loads((await connected.receive(timeout=20)).data)
+            if frame["type"] == "response.completed":
+                said.append(frame["response"]["output"][0]["content"][0]["text"])
+    assert said == ["one", "two"]
+
+
 async def test_switched_off_it_sends_clients_to_post(start: Starter) -> None:
     rig = await start(websocket=False)
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from polarproxy.errors import StoreUnavailable
+from polarproxy.store.inbox import Done, Inbox
 from polarproxy.store.writer import Item, Writer
 from tests.fakes import always, compose
 from tests.fakes.faults import Faults
@@ -116,11 +117,11 @@ async def test_with_a_full_queue_the_engine_is_not_even_asked(start: Starter, mo
 async def test_a_queue_that_fills_up_meanwhile_refuses_the_end(
     start: Starter, monkeypatch: pytest.MonkeyPatch, body: dict[str, object]
 ) -> None:
-    def refuse(self: Writer, item: Item) -> Future[None]:
+    def refuse(self: Inbox[Item], item: Item, done: Done) -> None:
         raise StoreUnavailable("1 calls are waiting to be stored")
 
     rig = await start(always(REPLY))
-    monkeypatch.setattr(Writer, "submit", refuse)
+    monkeypatch.setattr(Inbox, "put", refuse)
     if body is STREAM:
         assert b"[DONE]" not in await seen_of_a_stream(rig)
     else:
@@ -128,11 +129,11 @@ async def test_a_queue_that_fills_up_meanwhile_refuses_the_end(
 
 
 async def test_an_abort_that_cannot_be_stored_is_counted(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Writer, item: Item) -> Future[None]:
+    def refuse(self: Inbox[Item], item: Item, done: Done) -> None:
         raise StoreUnavailable("1 calls are waiting to be stored")
 
     rig = await start(always(REPLY, faults=Faults(hold_after=2)))
-    monkeypatch.setattr(Writer, "submit", refuse)
+    monkeypatch.setattr(Inbox, "put", refuse)
     async with rig.asking(STREAM) as response:
         await response.content.readuntil(b"\n\n")
         response.close()

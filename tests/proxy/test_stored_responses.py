@@ -74,7 +74,12 @@ async def test_a_deleted_response_is_gone_and_its_call_stays(start: Starter) -> 
     deleted = await rig.send("DELETE", url)
     assert deleted.json == {"id": made["id"], "object": "response", "deleted": True}
     assert (await rig.send("GET", url)).status == 404
-    assert (await make(rig, previous_response_id=made["id"])).status == 404
+    continued = await make(rig, previous_response_id=made["id"])
+    assert (continued.status, continued.error["code"], continued.error["param"]) == (
+        400,
+        "previous_response_not_found",
+        "previous_response_id",
+    )
     assert len(rig.calls()) == 1
 
 
@@ -89,7 +94,7 @@ async def test_one_session_does_not_see_those_of_another(start: Starter) -> None
     made = (await make(rig)).json
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")):
         assert (await rig.send(method, f"{rig.base}/s/other{PATH}/{made['id']}{path}")).status == 404
-    assert (await make(rig, prefix="/s/other", previous_response_id=made["id"])).status == 404
+    assert (await make(rig, prefix="/s/other", previous_response_id=made["id"])).status == 400
     assert (await rig.send("GET", f"{rig.base}/s/s1{PATH}/{made['id']}")).status == 200
 
 

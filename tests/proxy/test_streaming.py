@@ -3,12 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.store.inbox import Done
 from polarproxy.store.writer import Item, NewCall, Writer
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, IDS, Answer, Rig, Starter, until
@@ -63,7 +63,7 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate, commit = Gate(), Writer._commit
 
-    def gated(self: Writer, group: list[tuple[Item, Future[None]]]) -> None:
+    def gated(self: Writer, group: list[tuple[Item, Done]]) -> None:
         if any(isinstance(item, NewCall) for item, _ in group):
             gate.reached.set()
             assert gate.open.wait(20)

@@ -104,9 +104,9 @@ async def test_a_stored_response(start: Starter) -> None:
             with pytest.raises(openai.NotFoundError, match=f"Response with id '{first.id}' not found"):
                 lost(first.id)
         assert api.retrieve(last.id) == last
-        with pytest.raises(openai.NotFoundError, match=f"Previous response with id '{last.id}' not found"):
+        with pytest.raises(openai.BadRequestError, match=f"Previous response with id '{last.id}' not found"):
             api.create(input="more", previous_response_id=last.id, **SETTINGS)
-        with pytest.raises(openai.NotFoundError, match=f"Previous response with id '{first.id}' not found"):
+        with pytest.raises(openai.BadRequestError, match=f"Previous response with id '{first.id}' not found"):
             api.create(input="more", previous_response_id=first.id, **SETTINGS)
 
     await in_thread(rig, use)

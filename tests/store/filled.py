@@ -1,5 +1,6 @@
 """A store with one of everything, and all that a store holds as plain values, whichever way it is laid out."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -50,17 +51,18 @@ def turn(session: str, number: int, days_ago: float = 0, **fields: Any) -> NewCa
     return new_call(replace(call, **(known | fields)), t7=b"\xff ")
 
 
-def converse(
-    engine: Engine, session: str, turns: int = 3, days_ago: float = 0, padding: int = 0, **fields: Any
-) -> None:
-    """A session with some turns, all of them delivered; `padding` bytes of each body are of no use to anybody."""
-    made = a_session(session, created_at=NOW - timedelta(days=days_ago), **fields)
-    Repository(engine).add_session(made)
-    writer = Writer(engine)
-    for number in range(turns):
-        new = turn(session, number, days_ago, request_body=body(number, session) + b" " * padding)
-        writer.submit(new).result(SECONDS)
-        writer.submit(Fact(new.call.call_id, NOW, DELIVERED, "yes")).result(SECONDS)
+def converse(engine: Engine, ages: Mapping[str, float], turns: int = 3, padding: int = 0, **fields: Any) -> None:
+    """Sessions with some turns, of these ages in days, recorded by one proxy, so that later ones build on earlier ones.
+
+    All calls are delivered; `padding` bytes of each body are of no use to anybody.
+    """
+    repository, writer = Repository(engine), Writer(engine)
+    for session, days in ages.items():
+        repository.add_session(a_session(session, created_at=NOW - timedelta(days=days), **fields))
+        for number in range(turns):
+            new = turn(session, number, days, request_body=body(number, session) + b" " * padding)
+            writer.submit(new).result(SECONDS)
+            writer.submit(Fact(new.call.call_id, NOW, DELIVERED, "yes")).result(SECONDS)
     writer.close()
 
 

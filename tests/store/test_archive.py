@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -52,6 +53,17 @@ def test_the_format_is_what_the_documentation_says(archive: Path, path: Path) ->
     """Written by hand, it is read as well."""
     path.write_bytes(framed(HEADER, *RECORDS, end(HEADER, *RECORDS)))
     assert list(read_archive(path)) == RECORDS
+
+
+def test_the_reader_of_the_documentation_works(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "archive.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(archive.parent)
+    archive.rename("run.polar")
+    found: dict[str, Any] = {}
+    exec(code, found)
+    kinds = [record["type"] for record in found["records"]("run.polar")]
+    assert kinds == ["header", *["session"] * 10, "texts", "end"]
 
 
 def test_a_file_that_is_cut_anywhere_is_refused(archive: Path) -> None:

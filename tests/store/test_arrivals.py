@@ -10,7 +10,10 @@ from polarproxy.model import SessionStatus
 from polarproxy.store.arrivals import OwnArrivals
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
+from tests.database import ON_SQLITE
 from tests.store.samples import a_call, a_session, new_call
+
+pytestmark = ON_SQLITE
 
 
 async def test_ordinals_start_at_0_in_each_session(repository: Repository) -> None:

@@ -21,6 +21,11 @@ def test_bytes_come_back(data: bytes) -> None:
     assert codec.decompress(codec.compress(data)) == data
 
 
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_the_digest_of_parts_is_that_of_the_whole(parts: list[bytes]) -> None:
+    assert codec.digest(*parts) == codec.digest(b"".join(parts))
+
+
 @given(st.binary(min_size=1), st.data())
 def test_a_truncated_frame_is_damaged(content: bytes, data: st.DataObject) -> None:
     frame = codec.compress(content)

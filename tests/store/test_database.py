@@ -1,7 +1,7 @@
 """What "committed" means, and which databases are opened at all."""
 
-import importlib.util
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, open_database, parse_url, sqlite_file
+from tests.database import ON_SQLITE
 
 
 def pragma(engine: Engine, name: str) -> object:
@@ -16,6 +17,7 @@ def pragma(engine: Engine, name: str) -> object:
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
 
 
+@ON_SQLITE
 def test_every_connection_flushes_to_the_disk_before_it_says_committed(engine: Engine) -> None:
     full = 2
     with engine.connect() as first, for_writing(engine).connect() as second:
@@ -25,10 +27,12 @@ def test_every_connection_flushes_to_the_disk_before_it_says_committed(engine: E
             connection.rollback()
 
 
+@ON_SQLITE
 def test_references_are_enforced(engine: Engine) -> None:
     assert pragma(engine, "foreign_keys") == 1
 
 
+@ON_SQLITE
 def test_the_file_stays_in_wal_mode_for_whoever_opens_it(engine: Engine, file: Path) -> None:
     engine.dispose()
     with sqlite3.connect(file) as connection:
@@ -36,6 +40,7 @@ def test_the_file_stays_in_wal_mode_for_whoever_opens_it(engine: Engine, file: P
     connection.close()
 
 
+@ON_SQLITE
 def test_a_writing_transaction_has_its_lock_from_the_start(engine: Engine, file: Path) -> None:
     other = sqlite3.connect(file, timeout=0)
     with for_writing(engine).begin(), pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -43,6 +48,7 @@ def test_a_writing_transaction_has_its_lock_from_the_start(engine: Engine, file:
     other.close()
 
 
+@ON_SQLITE
 def test_a_reading_transaction_does_not_lock_writers_out(engine: Engine, file: Path) -> None:
     other = sqlite3.connect(file, timeout=0)
     with engine.begin() as connection:
@@ -82,7 +88,7 @@ def test_postgresql_is_spoken_through_psycopg() -> None:
     assert sqlite_file("postgresql://user@host/name") is None
 
 
-@pytest.mark.skipif(importlib.util.find_spec("psycopg") is not None, reason="psycopg is installed")
-def test_a_missing_driver_is_named_with_its_extra() -> None:
+def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(WrongDatabase, match=r"polarproxy\[postgres\]"):
         open_database("postgresql://user@localhost/name")

@@ -1,16 +1,19 @@
 """A database is brought to the current schema, or refused and left exactly as it was."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
 from polarproxy.errors import WrongDatabase
-from polarproxy.store.database import open_database
-from polarproxy.store.migrate import current, downgrade, head, require_current, upgrade
+from polarproxy.store.database import for_writing, open_database
+from polarproxy.store.migrate import current, downgrade, head, migrations_folder, require_current, upgrade
 from polarproxy.store.schema import metadata
 from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, new_call
@@ -93,9 +96,28 @@ def test_a_newer_schema_is_not_touched(file: Path) -> None:
     refused(file, "9999")
 
 
-def test_two_processes_may_start_at_once(file: Path) -> None:
-    """The second waits for the first, and finds nothing left to do."""
-    first, second = opened(file), opened(file)
-    assert upgrade(first) == upgrade(second) == head()
-    first.dispose()
-    second.dispose()
+def test_two_processes_may_start_at_once(empty: str) -> None:
+    """All but one wait, and find nothing left to do."""
+    engines = [open_database(empty, create=True) for _ in range(4)]
+    with ThreadPoolExecutor(len(engines)) as pool:
+        assert list(pool.map(upgrade, engines)) == [head()] * len(engines)
+    for engine in engines:
+        require_current(engine)
+        engine.dispose()
+
+
+def test_a_database_with_our_mark_and_without_our_tables_is_refused(engine: Engine) -> None:
+    with for_writing(engine).begin() as connection:
+        connection.exec_driver_sql("DROP TABLE token_texts")
+    for use in (upgrade, require_current):
+        with pytest.raises(WrongDatabase, match="token_texts"):
+            use(engine)
+
+
+def test_alembics_own_check_finds_nothing_to_migrate(engine: Engine) -> None:
+    """As `alembic check` does: the tables of the code and those that the migrations made."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations_folder()))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.check(config)

@@ -10,8 +10,9 @@ from sqlalchemy import Engine, event
 
 from polarproxy.errors import StoreConflict, StoreUnavailable
 from polarproxy.model import Sampling
+from polarproxy.store.inbox import MAX_GROUP, Done
 from polarproxy.store.repository import DELIVERED, Repository
-from polarproxy.store.writer import MAX_GROUP, Fact, Item, Writer
+from polarproxy.store.writer import Fact, Item, Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 
 SECONDS = 20
@@ -26,7 +27,7 @@ class GatedWriter(Writer):
         self.groups: list[int] = []
         super().__init__(engine, queue_size)
 
-    def _commit(self, group: list[tuple[Item, Future[None]]]) -> None:
+    def _commit(self, group: list[tuple[Item, Done]]) -> None:
         self.groups.append(len(group))
         self.took.set()
         assert self.gate.wait(SECONDS)

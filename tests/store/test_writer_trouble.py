@@ -1,4 +1,4 @@
-"""A database in trouble (locked, not writable, full) fails the calls it was given, and the next ones go through."""
+"""A SQLite file in trouble (locked, not writable, full) fails the calls it was given, and the next ones go through."""
 
 import random
 import sqlite3
@@ -13,7 +13,10 @@ from sqlalchemy import Engine, event
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
+from tests.database import ON_SQLITE
 from tests.store.samples import a_call, new_call
+
+pytestmark = ON_SQLITE
 
 SECONDS = 20
 Trouble = Callable[[Engine, Path], AbstractContextManager[None]]

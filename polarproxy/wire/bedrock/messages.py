@@ -6,13 +6,13 @@ their own. A message is cut where results and other blocks meet; results that co
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polarproxy.model import Loss
 from polarproxy.wire.bedrock.read_content import read_block
 from polarproxy.wire.bedrock.shapes import MessageShape
 from polarproxy.wire.bedrock.write_content import write_blocks
+from polarproxy.wire.neutral.joining import joined
 from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
@@ -40,17 +40,10 @@ def read_system(reader: Reader, blocks: Sequence[Block]) -> list[Message]:
     return [Message("system", tuple(parts))] if parts else []
 
 
-def read_messages(reader: Reader, raws: Sequence[msgspec.Raw]) -> list[Message]:
+def read_messages(reader: Reader, raws: Sequence[msgspec.Raw]) -> tuple[Message, ...]:
     """The messages, in canonical form."""
-    messages: list[Message] = []
-    for place, raw in enumerate(raws):
-        for message in read_message(reader, raw, f"messages[{place}]"):
-            last = messages[-1] if messages else None
-            if last is not None and last.role == message.role == "tool":
-                messages[-1] = replace(last, parts=last.parts + message.parts)
-            else:
-                messages.append(message)
-    return messages
+    read = (message for place, raw in enumerate(raws) for message in read_message(reader, raw, f"messages[{place}]"))
+    return joined(read, ("tool",))
 
 
 def read_message(reader: Reader, raw: msgspec.Raw, where: str) -> list[Message]:

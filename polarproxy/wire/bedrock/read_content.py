@@ -14,7 +14,7 @@ from polarproxy.wire.bedrock.shapes import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from polarproxy.wire.bedrock.tool_input import arguments_of
+from polarproxy.wire.neutral.arguments import from_object
 from polarproxy.wire.neutral.request import Media, Part, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import unseal
 
@@ -98,7 +98,7 @@ def _reasoning(reader: Reader, raw: msgspec.Raw, where: str) -> list[Part]:
 
 def _tool_use(reader: Reader, raw: msgspec.Raw, where: str) -> list[Part]:
     block = reader.read(raw, ToolUseBlock, where)
-    return [ToolUse(block.tool_use_id, block.name, arguments_of(block.input))]
+    return [ToolUse(block.tool_use_id, block.name, from_object(bytes(block.input)))]
 
 
 def _tool_result(reader: Reader, raw: msgspec.Raw, where: str) -> list[Part]:

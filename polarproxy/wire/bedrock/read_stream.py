@@ -1,4 +1,7 @@
-"""Streams of ConverseStream as neutral pieces."""
+"""Streams of ConverseStream as neutral pieces.
+
+For clients and for the laws; the proxy itself only writes streams of this dialect.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Whole replies of Converse.
 
 Source: the service model of `bedrock-runtime` (2023-09-30), shape ConverseResponse.
+`decode_reply` is for clients and for the laws; the proxy itself only writes replies of this dialect.
 """
 
 from __future__ import annotations
@@ -87,12 +88,8 @@ def usage_of(usage: TokenUsage) -> Usage:
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Encoded:
     """A reply as the body of Converse."""
-    losses = [
-        Loss(f"choices[{choice.index}]", "this API gives one answer; left out")
-        for choice in reply.choices
-        if choice.index
-    ]
-    choice = next((choice for choice in reply.choices if choice.index == 0), Choice(0, (), "abort"))
+    losses = [Loss(f"choices[{other}]", "this API gives one answer; left out") for other in reply.others]
+    choice = reply.answer
     where = "output.message.content"
     message = MessageShape("assistant", write_blocks(choice.parts, where, losses))
     body = _Reply(

@@ -17,6 +17,7 @@ from polarproxy.wire.bedrock.eventstream import encode_headers, frame
 from polarproxy.wire.bedrock.read_stream import decode_stream as decode_stream
 from polarproxy.wire.bedrock.reply import ModelFields, model_fields, stop_reason, token_usage
 from polarproxy.wire.bedrock.shapes import Metrics, Shape, TokenUsage
+from polarproxy.wire.neutral.in_order import InOrder, Said
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Begin,
@@ -65,7 +66,8 @@ def _event(name: str, payload: Any) -> bytes:
 class Encoder:
     """One reply on its way to one client.
 
-    A block's index names it in every event, so arguments that come after their call was left go to it all the same.
+    Clients may run a call when its block stops, and some read one block at a time: blocks follow each other, and what comes
+    after the first call waits for the end (`InOrder`).
     """
 
     envelope: Envelope
@@ -77,26 +79,40 @@ class Encoder:
     """Which pieces the open block takes. None: no block is open."""
     _thoughts: list[str] = field(default_factory=list)
     """The open block's reasoning, for its signature."""
-    _calls: dict[int, int] = field(default_factory=dict)
-    """The block of each tool call."""
+    _order: InOrder = field(default_factory=InOrder)
+    _others: set[int] = field(default_factory=set)
+    """Choices that have no place here, as far as they were seen."""
     _finished: Finished | None = None
     """How the choice ended. None: it has not."""
 
     def feed(self, piece: Piece) -> bytes:
         """The events of a piece. The whole end of the reply comes with `Final`: an agent acts on `messageStop`."""
-        if isinstance(piece, Final):
-            return self._start() + self._close() + self._end(piece.usage)
-        if not isinstance(piece, Begin) and piece.index:
-            if isinstance(piece, Finished):
-                self.losses.append(Loss(f"choices[{piece.index}]", "this API gives one answer; left out"))
-            return b""
-        return self._start() + self._say(piece)
+        match piece:
+            case Begin():
+                return self._start()
+            case Final():
+                return self._start() + self._end(piece.usage)
+            case _ if piece.index:
+                self._lose_choice(piece.index)
+                return b""
+            case Finished():
+                self._finished = piece
+                return self._start()
+            case _:
+                # Nothing may be said here to fill a silence, and botocore gives up on one: what waits is an empty delta.
+                said = self._say(piece) if self._order.feed(piece) else self._delta({"toolUse": {"input": ""}})
+                return self._start() + said
 
     def error(self, status: int, message: str) -> bytes:
         """The exception that ends the stream."""
         return encode_stream_error(status, message)
 
-    def _say(self, piece: Piece) -> bytes:
+    def _lose_choice(self, index: int) -> None:
+        if index not in self._others:
+            self._others.add(index)
+            self.losses.append(Loss(f"choices[{index}]", "this API gives one answer; left out"))
+
+    def _say(self, piece: Said) -> bytes:
         match piece:
             case TextPiece():
                 return self._block(TextPiece) + self._delta({"text": piece.text})
@@ -106,16 +122,11 @@ class Encoder:
                 return opened + self._delta({"reasoningContent": {"text": piece.text}})
             case ToolBegin():
                 closed = self._close()
-                self._calls[piece.call] = self._blocks
                 self._open, self._blocks = ArgumentsPiece, self._blocks + 1
                 start = {"toolUse": {"toolUseId": piece.id, "name": piece.name}}
                 return closed + _event("contentBlockStart", {"start": start, "contentBlockIndex": self._blocks - 1})
             case ArgumentsPiece():
-                return self._delta({"toolUse": {"input": piece.text}}, self._calls[piece.call])
-            case Finished():
-                self._finished = piece
-                return self._close()
-        return b""
+                return self._delta({"toolUse": {"input": piece.text}})
 
     def _start(self) -> bytes:
         if self._begun:
@@ -141,12 +152,12 @@ class Encoder:
         self._open = None
         return signed + _event("contentBlockStop", {"contentBlockIndex": self._blocks - 1})
 
-    def _delta(self, delta: dict[str, Any], block: int | None = None) -> bytes:
-        index = self._blocks - 1 if block is None else block
-        return _event("contentBlockDelta", {"delta": delta, "contentBlockIndex": index})
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("contentBlockDelta", {"delta": delta, "contentBlockIndex": self._blocks - 1})
 
     def _end(self, usage: Usage | None) -> bytes:
+        waited = b"".join(self._say(piece) for piece in self._order.rest())
         ended = self._finished or Finished("abort")
         stop = _Stop(stop_reason(ended.finish), model_fields(ended.stop_sequence))
         metadata = _Metadata(token_usage(usage, self.losses), Metrics(self.envelope.elapsed_ms()))
-        return _event("messageStop", stop) + _event("metadata", metadata)
+        return waited + self._close() + _event("messageStop", stop) + _event("metadata", metadata)

@@ -6,10 +6,12 @@ import binascii
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from polarproxy.model import Loss
 from polarproxy.wire.bedrock.media import write_media
 from polarproxy.wire.bedrock.shapes import ReasoningText, ToolResultBlock, ToolUseBlock, raw_json
-from polarproxy.wire.bedrock.tool_input import WRAPPED, input_of
+from polarproxy.wire.neutral.arguments import MALFORMED, to_object
 from polarproxy.wire.neutral.request import Media, Part, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import seal
 
@@ -37,10 +39,10 @@ def write_block(part: Part, where: str, losses: list[Loss]) -> Block:
         case Media():
             return {kind: raw_json(block) for kind, block in write_media(part, where, losses).items()}
         case ToolUse():
-            value, wrapped = input_of(part.arguments)
-            if wrapped:
-                losses.append(Loss(f"{where}.toolUse.input", WRAPPED))
-            return {"toolUse": raw_json(ToolUseBlock(part.id, part.name, value))}
+            given, well_formed = to_object(part.arguments)
+            if not well_formed:
+                losses.append(Loss(f"{where}.toolUse.input", MALFORMED))
+            return {"toolUse": raw_json(ToolUseBlock(part.id, part.name, msgspec.Raw(given)))}
         case ToolResult():
             return {"toolResult": raw_json(_tool_result(part, f"{where}.toolResult", losses))}
 

@@ -1,4 +1,7 @@
-"""Neutral requests as the body of Converse and ConverseStream."""
+"""Neutral requests as the body of Converse and ConverseStream.
+
+For clients and for the laws; the proxy itself only reads requests of this dialect.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """OpenAI Chat Completions: a whole reply between its JSON and the neutral form.
 
 Source: OpenAI API reference, "The chat completion object"; `reasoning` and `stop_reason` as vLLM 0.32 writes them.
+Both directions are for clients and for the laws; the proxy itself passes chat replies on, and translates them by their events.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _PLACE: dict[type[Thinking | Text | ToolUse], int] = {Thinking: 0, Text: 1, Tool
 
 
 def decode_reply(body: bytes) -> Reply:
-    """Reads a whole reply; raises `BadReply` when it is not one."""
+    """Reads a whole reply; raises `BadReply` when it is not one, or calls a tool without its name."""
     try:
         reply = _reply.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -78,6 +79,8 @@ def _decode_choice(choice: _Choice) -> Choice:
         for call in said.tool_calls or ()
         if call.function is not None
     ]
+    if not all(call.name for call in calls):
+        raise BadReply("the engine called a tool without saying its name")
     finish, stop = read_finish(choice.finish_reason or "stop", choice.stop_reason, called=bool(calls))
     return Choice(choice.index, (*parts, *calls), finish, stop)
 

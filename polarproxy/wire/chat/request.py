@@ -92,7 +92,7 @@ def encode_request(request: Request, *, keep_unknown: bool = False, budgets: boo
 
     `keep_unknown`: write it for any reader of chat instead; nothing that chat can say is changed or left out.
     `budgets`: whether the engine keeps to `thinking_token_budget`; vLLM does with a reasoning parser, and refuses the
-    request without one.
+    request without one. Raises `BadRequest` for members of `extra` that the engine would refuse, and that more is put into.
     """
     engine = not keep_unknown
     writer = Writer(engine)
@@ -169,6 +169,11 @@ def _add_reasoning(body: Json, reasoning: Reasoning | None, *, budgets: bool) ->
 
 
 def _inner(body: Json, name: str) -> Json:
-    """The members of an object that a client gave."""
+    """The members of an object that a client gave; raises `BadRequest` when it gave something else."""
     given = body.get(name)
-    return dict(_object.decode(given)) if isinstance(given, msgspec.Raw) else {}
+    if not isinstance(given, msgspec.Raw) or bytes(given) == b"null":
+        return {}
+    try:
+        return dict(_object.decode(given))
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"`{name}`: {error}") from error

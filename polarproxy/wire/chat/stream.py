@@ -2,7 +2,8 @@
 
 Written from the streams of vLLM 0.32, llama.cpp and the OpenAI API reference, "The chat completion chunk object". The
 reader stands between the engine and every client of another dialect: one decoding a chunk, and nothing is held back but
-arguments that come before the name of their tool.
+arguments that come before the name of their tool. `Encoder` and `decode_stream` are for clients and for the laws; the proxy
+itself passes the engine's events on to clients of chat.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class _Choice(msgspec.Struct, gc=False):
 class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] = []
     usage: UsageMember | None = None
+    id: str | None = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -96,11 +98,13 @@ class PieceReader:
 
     def __init__(self) -> None:
         self._began = False
+        self._id: str | None = None
+        """The reply's id. None: the engine gave none."""
         self._calls: dict[int, _Calls] = {}
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> list[Piece]:
-        """What the `data` of one event says; raises `BadReply` when it is not a chunk.
+        """What the `data` of one event says; raises `BadReply` when it is not a chunk, or calls a tool without its name.
 
         The first chunk begins the reply, whose prompt's length only the ids tell.
         """
@@ -108,6 +112,7 @@ class PieceReader:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadReply(f"the engine's event is not a chunk of a chat stream: {error}") from error
+        self._id = chunk.id or self._id
         pieces: list[Piece] = []
         if not self._began and chunk.choices:
             self._began = True
@@ -157,14 +162,20 @@ class PieceReader:
             self._begin(index, calls, call, pieces)
 
     def _begin(self, index: int, calls: _Calls, call: _Call, pieces: list[Piece]) -> None:
-        """Begins a call with all that is known of it, unless it began or nothing is."""
-        if call.number is not None or not (call.name or call.waiting):
+        """Begins a call with all that is known of it, unless it began."""
+        if call.number is not None:
             return
+        if not call.name:
+            raise BadReply("the engine called a tool without saying its name")
         call.number = calls.begun
         calls.begun += 1
-        pieces.append(ToolBegin(call.number, call.id, call.name, index))
+        pieces.append(ToolBegin(call.number, call.id or self._made_id(index, call.number), call.name, index))
         if call.waiting:
             pieces.append(ArgumentsPiece(call.number, call.waiting, index))
+
+    def _made_id(self, index: int, number: int) -> str:
+        """The id of a call for which the engine has none; clients tell the results of parallel calls apart by it."""
+        return "" if self._id is None else f"{self._id}-{index}-{number}"
 
     def _finish(self, choice: _Choice, pieces: list[Piece]) -> None:
         assert choice.finish_reason is not None

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadRequest
-from polarproxy.wire.gemini.arguments import result_text
 from polarproxy.wire.gemini.calls import Calls
 from polarproxy.wire.gemini.read_tools import engine_name
+from polarproxy.wire.gemini.results import result_text
 from polarproxy.wire.gemini.signature import standard_base64
 from polarproxy.wire.gemini.turn import Turn
+from polarproxy.wire.neutral.joining import joined
 from polarproxy.wire.neutral.request import Media, Message, Text, ToolResult
 
 if TYPE_CHECKING:
@@ -54,11 +55,16 @@ class Conversation:
     """The messages so far. `known_as`: the engine's name of each declared tool, by the client's."""
 
     def __init__(self, known_as: Mapping[str, str], findings: Findings) -> None:
-        self.messages: list[Message] = []
+        self._messages: list[Message] = []
         self._known_as = known_as
         self._findings = findings
         self._calls = Calls()
         self._turn: Turn | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All that were read."""
+        return joined(self._messages, ("tool",))
 
     def add(self, content: Members) -> None:
         """The next content; raises `BadRequest` for a member of the wrong type."""
@@ -67,7 +73,7 @@ class Conversation:
             self._model(content)
         elif role == "system":
             self.end_turn()
-            self.messages.append(Message("system", tuple(_texts(content, self._findings))))
+            self._messages.append(Message("system", tuple(_texts(content, self._findings))))
         else:
             if role not in _USER_ROLES:
                 self._findings.lose(content.at("role"), f"the role {role!r} is not of this API; taken for the user's")
@@ -78,7 +84,7 @@ class Conversation:
     def end_turn(self) -> None:
         """Nothing more of the model comes before something else does."""
         if self._turn is not None and self._turn.parts:
-            self.messages.append(Message("assistant", tuple(self._turn.parts)))
+            self._messages.append(Message("assistant", tuple(self._turn.parts)))
         self._turn = None
 
     def _model(self, content: Members) -> None:
@@ -95,7 +101,7 @@ class Conversation:
         return self._known_as.get(name) or engine_name(name)
 
     def _user(self, content: Members) -> None:
-        results: list[ToolResult] = []
+        results: dict[ToolResult, None] = {}
         said: list[Text | Media] = []
         for part in content.messages("parts") or ():
             answer = part.message("functionResponse")
@@ -105,21 +111,14 @@ class Conversation:
                 if result in results:
                     self._findings.lose(answer.where, "the same result once more; left out")
                 else:
-                    results.append(result)
+                    results[result] = None
             else:
                 said.extend(self._said(part))
             self._findings.lose_rest(part)
         if results:
-            self._answered(results)
+            self._messages.append(Message("tool", tuple(results)))
         if said:
-            self.messages.append(Message("user", tuple(said)))
-
-    def _answered(self, results: list[ToolResult]) -> None:
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role == "tool":
-            self.messages[-1] = Message("tool", (*last.parts, *results))
-        else:
-            self.messages.append(Message("tool", tuple(results)))
+            self._messages.append(Message("user", tuple(said)))
 
     def _result(self, answer: Members) -> ToolResult:
         name = answer.text("name")

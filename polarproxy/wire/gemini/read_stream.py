@@ -1,4 +1,8 @@
-"""Reading the events of `streamGenerateContent` as a client does. Source: Gemini API reference, `GenerateContentResponse`."""
+"""Reading the events of `streamGenerateContent` as a client does.
+
+For clients and for the laws; the proxy itself only writes streams of this dialect.
+Source: Gemini API reference, `GenerateContentResponse`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadReply, BadRequest
-from polarproxy.wire.gemini.arguments import arguments_text
 from polarproxy.wire.gemini.members import Members, read_body
 from polarproxy.wire.gemini.reply import read_finish, read_usage
 from polarproxy.wire.gemini.signature import read_signature
+from polarproxy.wire.neutral.arguments import from_object
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Begin,
@@ -99,5 +103,5 @@ def _part(part: Members, state: _Candidate, index: int) -> Iterator[Piece]:
     call = part.message("functionCall")
     if call is not None:
         yield ToolBegin(state.calls, call.text("id") or "", call.text("name") or "", index)
-        yield ArgumentsPiece(state.calls, arguments_text(call.object("args")), index)
+        yield ArgumentsPiece(state.calls, from_object(call.object("args") or b"{}"), index)
         state.calls += 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadRequest
 from polarproxy.wire.gemini.schema import json_schema
+from polarproxy.wire.neutral.free_names import FreeNames
 from polarproxy.wire.neutral.request import Tool, ToolChoice
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def own_names(tools: Sequence[Tool]) -> dict[str, str]:
 def read_tools(tools: Sequence[Members], findings: Findings) -> tuple[Tool, ...]:
     """The declared functions; the tools that only Google runs are left out."""
     read: dict[str, Tool] = {}
-    taken: set[str] = set()
+    names = FreeNames()
     for entry in tools:
         for function in entry.messages("functionDeclarations") or ():
             own = function.text("name")
@@ -45,19 +46,10 @@ def read_tools(tools: Sequence[Members], findings: Findings) -> tuple[Tool, ...]
             if own in read:
                 findings.lose(function.where, f"the function {own!r} was declared before; left out")
                 continue
-            name = _free(engine_name(own), taken)
-            taken.add(name)
-            read[own] = _tool(function, name, own, findings)
+            read[own] = _tool(function, names.take(engine_name(own)), own, findings)
         for kind, _ in entry.rest():
             findings.lose(entry.at(kind), "only Google's own service runs this tool; left out")
     return tuple(read.values())
-
-
-def _free(name: str, taken: set[str]) -> str:
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
 
 
 def _tool(function: Members, name: str, own: str, findings: Findings) -> Tool:

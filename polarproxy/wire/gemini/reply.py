@@ -2,6 +2,7 @@
 
 Source: Gemini API reference, `GenerateContentResponse`. A thought is told only to clients that ask for thoughts; its
 signature rides on the part after it either way, so that it comes back.
+`decode_reply` is for clients and for the laws; the proxy itself only writes replies of this dialect.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Source: Gemini API reference, "Generating content" (`GenerateContentRequest`). The model and whether the reply is streamed
 stand in the path, not in the body.
+`encode_request` is for clients and for the laws; the proxy itself only reads requests of this dialect.
 """
 
 from __future__ import annotations

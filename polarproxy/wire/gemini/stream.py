@@ -1,10 +1,11 @@
 """The reply of `streamGenerateContent`, chunk by chunk: each a reply of its own that adds to the ones before.
 
-Two framings: server-sent events (`alt=sse`), and one JSON array that grows. A call has no partial form here, so it is said
-when its arguments are complete; all else leaves at once.
+Two framings: server-sent events (`alt=sse`), and one JSON array that grows. A call has no partial form here, and Gemini CLI
+runs each call that it receives, also of a reply that is cut afterwards: calls, and what comes after one, wait for the end of
+the reply (`InOrder`). Text before them leaves at once.
 
-A failure in the middle is an error object between the events and not inside of one, as Google's own service tells it: the
-SDKs for JavaScript and Python raise it from there, and the former takes one inside an event for an empty chunk.
+The encoder can tell a failure in the middle as an error object between the events, as Google's own service does. The proxy
+resets the connection instead, since Gemini CLI then asks again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from polarproxy.model import Loss
 from polarproxy.wire.gemini.errors import encode_error
 from polarproxy.wire.gemini.read_stream import decode_stream as decode_stream
 from polarproxy.wire.gemini.read_tools import own_names
@@ -23,8 +23,8 @@ from polarproxy.wire.gemini.reply import finish_reason, malformed_arguments, sho
 from polarproxy.wire.gemini.shapes import Candidate, Content, Part, Response, UsageMetadata
 from polarproxy.wire.gemini.signature import sign
 from polarproxy.wire.gemini.write_parts import call_part
+from polarproxy.wire.neutral.in_order import InOrder
 from polarproxy.wire.neutral.reply import (
-    ArgumentsPiece,
     Begin,
     Final,
     Finished,
@@ -34,6 +34,8 @@ from polarproxy.wire.neutral.reply import (
 )
 
 if TYPE_CHECKING:
+    from polarproxy.model import Loss
+    from polarproxy.wire.neutral.in_order import First
     from polarproxy.wire.neutral.reply import Envelope, Finish, Piece
 
 
@@ -43,9 +45,7 @@ class _Lane:
 
     thoughts: list[str] = field(default_factory=list)
     """Reasoning that no part carries the signature of yet."""
-    call: ToolBegin | None = None
-    """A call whose arguments are still coming."""
-    arguments: list[str] = field(default_factory=list)
+    order: InOrder = field(default_factory=lambda: InOrder(live=False))
     finish: Finish = "abort"
 
     def signature(self) -> str | UnsetType:
@@ -77,26 +77,29 @@ class Encoder:
             case Final():
                 return self._final(piece)
         lane = self._lanes.setdefault(piece.index, _Lane())
-        match piece:
-            case ArgumentsPiece():
-                self._add_arguments(piece, lane)
-                return b""
-            case Finished():
-                lane.finish = piece.finish
-                return self._complete_call(lane)
-            case ToolBegin():
-                completed = self._complete_call(lane)
-                lane.call = piece
-                return completed
+        if isinstance(piece, Finished):
+            lane.finish = piece.finish
+            return b""
+        if not lane.order.feed(piece):
+            return b""
+        # A call is never said at once.
+        assert isinstance(piece, (TextPiece, ThinkingPiece))
+        return self._say(piece, piece.text, lane)
+
+    def _say(self, first: First, text: str, lane: _Lane) -> bytes:
+        """The chunk of a part, or of a piece of one; `text`: what is said, or the arguments of a call."""
+        match first:
             case ThinkingPiece():
-                completed = self._complete_call(lane)
-                lane.thoughts.append(piece.text)
-                return completed + (
-                    self._part(piece.index, Part(text=piece.text, thought=True)) if self._shown else b""
-                )
+                lane.thoughts.append(text)
+                return self._part(first.index, Part(text=text, thought=True)) if self._shown else b""
             case TextPiece():
-                completed = self._complete_call(lane)
-                return completed + self._part(piece.index, Part(text=piece.text, thought_signature=lane.signature()))
+                return self._part(first.index, Part(text=text, thought_signature=lane.signature()))
+            case ToolBegin():
+                name = self._own.get(first.name, first.name)
+                part, malformed = call_part(first.id, name, text, lane.signature())
+                if malformed:
+                    self.losses.append(malformed_arguments(first.index, first.name))
+                return self._part(first.index, part)
 
     def error(self, status: int, message: str) -> bytes:
         """An error object between the events, or as the array's last element."""
@@ -112,34 +115,14 @@ class Encoder:
                 cached_content_token_count=UNSET if piece.cached_tokens is None else piece.cached_tokens,
             )
 
-    def _add_arguments(self, piece: ArgumentsPiece, lane: _Lane) -> None:
-        if lane.call is not None and lane.call.call == piece.call:
-            lane.arguments.append(piece.text)
-        else:
-            where = f"candidates[{piece.index}].functionCall"
-            self.losses.append(
-                Loss(where, f"arguments of call {piece.call} came after it had been sent: {piece.text!r}")
-            )
-
-    def _complete_call(self, lane: _Lane) -> bytes:
-        """The chunk of the call that is complete now, if there is one."""
-        call = lane.call
-        if call is None:
-            return b""
-        name = self._own.get(call.name, call.name)
-        part, malformed = call_part(call.id, name, "".join(lane.arguments), lane.signature())
-        if malformed:
-            self.losses.append(malformed_arguments(call.index, call.name))
-        lane.call = None
-        lane.arguments.clear()
-        return self._part(call.index, part)
-
     def _part(self, index: int, part: Part) -> bytes:
         return self._chunk([Candidate(Content([part], "model"), UNSET, index)], self._usage)
 
     def _final(self, piece: Final) -> bytes:
         """The last chunk: how each choice ended, and the counts."""
-        completed = b"".join(self._complete_call(lane) for lane in self._lanes.values())
+        waited = b"".join(
+            self._say(first, text, lane) for lane in self._lanes.values() for first, text in lane.order.parts()
+        )
         candidates = []
         for index, lane in sorted(self._lanes.items()):
             reason, untold = finish_reason(lane.finish, index)
@@ -147,7 +130,7 @@ class Encoder:
             signature = UNSET if self._shown else lane.signature()
             candidates.append(Candidate(Content([Part(text="", thought_signature=signature)], "model"), reason, index))
         usage = self._usage if piece.usage is None else usage_metadata(piece.usage)
-        return completed + self._chunk(candidates, usage) + (b"\n]\n" if self._array else b"")
+        return waited + self._chunk(candidates, usage) + (b"\n]\n" if self._array else b"")
 
     def _chunk(self, candidates: list[Candidate], usage: UsageMetadata | UnsetType) -> bytes:
         data = msgspec.json.encode(Response(candidates, usage, self._envelope.model, self._envelope.id))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from polarproxy.wire.gemini.arguments import arguments_text
 from polarproxy.wire.gemini.signature import read_signature
+from polarproxy.wire.neutral.arguments import from_object
 from polarproxy.wire.neutral.request import Text, Thinking, ToolUse
 
 if TYPE_CHECKING:
@@ -24,9 +24,21 @@ class Turn:
     """One turn of the model. `name_call` gives a call its id and the name that the engine knows it by."""
 
     def __init__(self, findings: Findings, name_call: Callable[[str, str], tuple[str, str]]) -> None:
-        self.parts: list[Thinking | Text | ToolUse] = []
+        self._parts: list[Thinking | Text | ToolUse] = []
+        self._more: list[str] = []
+        """Text that the last part goes on with."""
         self._findings = findings
         self._name_call = name_call
+
+    @property
+    def parts(self) -> list[Thinking | Text | ToolUse]:
+        """The parts so far."""
+        if self._more:
+            last = self._parts[-1]
+            assert isinstance(last, (Thinking, Text))
+            self._parts[-1] = replace(last, text="".join((last.text, *self._more)))
+            self._more.clear()
+        return self._parts
 
     def add(self, part: Members) -> None:
         """The next part of the turn; raises `BadRequest` for a member of the wrong type."""
@@ -46,16 +58,15 @@ class Turn:
         self._findings.lose_rest(part)
 
     def _think(self, text: str) -> None:
-        last = self.parts[-1] if self.parts else None
+        last = self._parts[-1] if self._parts else None
         if isinstance(last, Thinking) and last.seal is None:
-            self.parts[-1] = replace(last, text=last.text + text)
+            self._more.append(text)
         else:
             self.parts.append(Thinking(text))
 
     def _say(self, text: str) -> None:
-        last = self.parts[-1] if self.parts else None
-        if isinstance(last, Text):
-            self.parts[-1] = Text(last.text + text)
+        if self._parts and isinstance(self._parts[-1], Text):
+            self._more.append(text)
         else:
             self.parts.append(Text(text))
 
@@ -82,7 +93,7 @@ class Turn:
             return
         args = call.object("args")
         call_id, known_as = self._name_call(call.text("id") or "", name)
-        self.parts.append(ToolUse(call_id, known_as, arguments_text(args)))
+        self.parts.append(ToolUse(call_id, known_as, from_object(args or b"{}")))
         self._findings.lose_rest(call)
 
     def _leave_out(self, part: Members) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from polarproxy.model import Loss
-from polarproxy.wire.gemini.arguments import result_object
+from polarproxy.wire.gemini.results import result_object
 from polarproxy.wire.gemini.shapes import Blob, Content, FileData, FunctionResponse, Part
 from polarproxy.wire.gemini.write_parts import call_part
 from polarproxy.wire.neutral.request import Media, Text, Thinking, ToolResult, ToolUse

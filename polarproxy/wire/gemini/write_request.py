@@ -1,4 +1,7 @@
-"""From the neutral request to the body of `generateContent`."""
+"""From the neutral request to the body of `generateContent`.
+
+For clients and for the laws; the proxy itself only reads requests of this dialect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whole replies of Anthropic Messages. Source: Anthropic API reference, "Create a message", returns."""
+"""Whole replies of Anthropic Messages.
+
+`decode_reply` is for clients and for the laws; the proxy itself only writes replies of this dialect.
+Source: Anthropic API reference, "Create a message", returns.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import msgspec
 
 from polarproxy.errors import BadReply
 from polarproxy.model import Loss
-from polarproxy.wire.messages.arguments import MALFORMED, from_input, to_input
 from polarproxy.wire.messages.blocks import Block, TextBlock, ToolUseBlock, thinking_block
 from polarproxy.wire.messages.usage import (
     ABORTED,
@@ -19,6 +22,7 @@ from polarproxy.wire.messages.usage import (
     read_usage,
     write_usage,
 )
+from polarproxy.wire.neutral.arguments import MALFORMED, from_object, to_object
 from polarproxy.wire.neutral.reply import Choice, Envelope, Finish, Reply
 from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 from polarproxy.wire.neutral.seal import unseal
@@ -58,8 +62,8 @@ def stop_reason(finish: Finish, has_calls: bool) -> str:
 def encode_reply(reply: Reply, envelope: Envelope) -> Encoded:
     """The body of an unstreamed reply. This dialect has one answer: those after the first are reported as lost."""
     losses: list[Loss] = []
-    choice = reply.choices[0] if reply.choices else Choice(0, (), "stop")
-    losses += [Loss(f"choices[{other.index}]", "left out: a message is one answer") for other in reply.choices[1:]]
+    choice = reply.answer
+    losses += [Loss(f"choices[{other}]", "left out: a message is one answer") for other in reply.others]
     if reply.usage is None:
         losses.append(Loss("usage", UNCOUNTED))
     if choice.finish == "abort":
@@ -83,10 +87,10 @@ def _block(part: Text | Thinking | ToolUse, shown: bool, where: str, losses: lis
         case Thinking():
             return thinking_block(part.text, part.seal, shown)
         case ToolUse():
-            given, well_formed = to_input(part.arguments)
+            given, well_formed = to_object(part.arguments)
             if not well_formed:
                 losses.append(Loss(f"{where}.input", MALFORMED))
-            return ToolUseBlock(part.id, part.name, given)
+            return ToolUseBlock(part.id, part.name, msgspec.Raw(given))
 
 
 class _Block(msgspec.Struct):
@@ -135,7 +139,7 @@ def _part(block: _Block) -> Text | Thinking | ToolUse | None:
         case "redacted_thinking":
             return Thinking("", block.data)
         case "tool_use":
-            return ToolUse(block.id, block.name, from_input(bytes(block.input)))
+            return ToolUse(block.id, block.name, from_object(bytes(block.input)))
     return None
 
 

@@ -3,6 +3,7 @@
 Source: Anthropic API reference, "Create a message", "Count tokens in a message" (with the beta members that clients send).
 Everything that is not carried is a `Loss`, except what says nothing to the model (`cache_control`, …: see
 `docs/reference/dialects/messages.md`). Unknown members of the body itself survive in `extra`.
+`encode_request` is for clients and for the laws; the proxy itself only reads requests of this dialect.
 """
 
 from __future__ import annotations

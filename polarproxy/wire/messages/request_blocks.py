@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polarproxy.wire.messages.arguments import from_input
 from polarproxy.wire.messages.media import read_document, read_image, read_search_result
 from polarproxy.wire.messages.members import FLAG, TEXT, TEXT_OR_RAWS, Members, Reading
+from polarproxy.wire.neutral.arguments import from_object
 from polarproxy.wire.neutral.request import Media, Part, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import unseal
 
@@ -86,7 +86,7 @@ def _read_other(kind: str, block: Members, reading: Reading) -> tuple[Part, ...]
             return (Thinking("", data) if text is None else Thinking(text),)
         case "tool_use":
             block.ignore("caller")
-            arguments = from_input(block.need_json_object("input"))
+            arguments = from_object(block.need_json_object("input"))
             return (ToolUse(block.need("id", TEXT), block.need("name", TEXT), arguments),)
         case "tool_result":
             return (_read_result(block, reading),)

@@ -13,6 +13,7 @@ import msgspec
 from polarproxy.errors import BadRequest
 from polarproxy.wire.messages.members import RAWS, TEXT, TEXT_OR_RAWS, Members, Reading
 from polarproxy.wire.messages.request_blocks import read_blocks, without_billing
+from polarproxy.wire.neutral.joining import joined
 from polarproxy.wire.neutral.request import Media, Message, Part, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def read_messages(body: Members, effort: str | None, reading: Reading) -> tuple[
         else:
             _read_turn(speaker, message, messages, reading)
         reading.lose_rest(message)
-    return tuple(messages)
+    return joined(messages, ("tool",))
 
 
 def _read_system(message: Members, passed: bool, effort: str | None, messages: list[Message], reading: Reading) -> None:
@@ -72,10 +73,7 @@ def _read_turn(
     if not message.get("content", TEXT_OR_RAWS):
         messages.append(Message(speaker, ()))
     for is_result, run in groupby(parts, lambda part: isinstance(part, ToolResult)):
-        if is_result and messages and messages[-1].role == "tool":
-            messages[-1] = Message("tool", messages[-1].parts + tuple(run))
-        else:
-            messages.append(Message("tool" if is_result else speaker, tuple(run)))
+        messages.append(Message("tool" if is_result else speaker, tuple(run)))
 
 
 def _spoken(speaker: _Speaker, parts: Sequence[Part], where: str, reading: Reading) -> tuple[Part, ...]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from polarproxy.model import Loss
-from polarproxy.wire.messages.arguments import MALFORMED, to_input
 from polarproxy.wire.messages.blocks import (
     Block,
     DocumentBlock,
@@ -18,6 +17,7 @@ from polarproxy.wire.messages.blocks import (
     thinking_block,
 )
 from polarproxy.wire.messages.media import write_content
+from polarproxy.wire.neutral.arguments import MALFORMED, to_object
 from polarproxy.wire.neutral.request import Media, Message, Part, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def _block(part: Part, where: str, losses: list[Loss]) -> Block | None:
         case Thinking():
             return thinking_block(part.text, part.seal)
         case ToolUse():
-            given, well_formed = to_input(part.arguments)
+            given, well_formed = to_object(part.arguments)
             if not well_formed:
                 losses.append(Loss(f"{where}.input", MALFORMED))
-            return ToolUseBlock(part.id, part.name, given)
+            return ToolUseBlock(part.id, part.name, msgspec.Raw(given))
         case ToolResult():
             return _result(part, where, losses)
         case Text() | Media():

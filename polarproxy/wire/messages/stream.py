@@ -1,21 +1,19 @@
 """Streams of Anthropic Messages, written as the pieces come.
 
-Blocks of this dialect follow each other, while the engine may go on with an earlier tool call after a later one began.
-So a block is closed when the next one has begun and it can be complete: text and reasoning always, a tool call once its
-arguments are a JSON object. Until then what comes for later blocks waits; everything waiting leaves at the end.
+Blocks of this dialect follow each other, and harnesses on the AI SDK run a call when its block stops, not when the message
+does. So no block of a call stops before the end: what comes after the first call waits (`InOrder`). Text before it never
+does. `decode_stream` is for clients and for the laws; the proxy itself only writes.
 Source: Anthropic documentation, "Streaming messages".
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.model import Loss
-from polarproxy.wire.messages.arguments import is_object
 from polarproxy.wire.messages.blocks import Block, TextBlock, ThinkingBlock, ToolUseBlock
 from polarproxy.wire.messages.errors import encode_error
 from polarproxy.wire.messages.events import (
@@ -36,6 +34,8 @@ from polarproxy.wire.messages.events import (
 from polarproxy.wire.messages.reply import Message, message_id, shows_thinking, stop_reason
 from polarproxy.wire.messages.stream_in import decode_stream
 from polarproxy.wire.messages.usage import ABORTED, UNCOUNTED, write_prompt, write_usage
+from polarproxy.wire.neutral.arguments import is_object
+from polarproxy.wire.neutral.in_order import InOrder, Said
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Begin,
@@ -54,39 +54,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoder", "decode_stream"]
 
-_Said: TypeAlias = TextPiece | ThinkingPiece | ToolBegin | ArgumentsPiece
 
+@dataclass(slots=True)
+class _Open:
+    """The block that is open."""
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """A block that is not closed yet."""
-
-    kind: Literal["text", "thinking", "tool"]
+    kind: type[Said]
     index: int
-    call: ToolBegin | None = None
-    """None: no tool call."""
     said: list[str] = field(default_factory=list)
-    sent: int | None = None
-    """How many of `said` have left. None: the block has not even begun."""
-    closed: bool = False
-
-    def is_complete(self) -> bool:
-        """Whether nothing more can come, if another block has begun."""
-        return self.kind != "tool" or is_object("".join(self.said))
-
-    def start(self) -> Block:
-        if self.call is not None:
-            return ToolUseBlock(self.call.id, self.call.name, msgspec.Raw(b"{}"))
-        return TextBlock("") if self.kind == "text" else ThinkingBlock("", "")
-
-    def delta(self, text: str) -> Delta:
-        match self.kind:
-            case "text":
-                return TextDelta(text)
-            case "thinking":
-                return ThinkingDelta(text)
-            case "tool":
-                return InputDelta(text)
 
 
 class Encoder:
@@ -98,10 +73,10 @@ class Encoder:
         self._shows_thinking = shows_thinking(envelope)
         self._begun = False
         self._blocks = 0
-        self._queue: deque[_Block] = deque()
-        """Blocks in order; what has left the first of them, the client sees growing."""
-        self._calls: dict[int, _Block] = {}
-        self._ended = Finished("stop")
+        self._block: _Open | None = None
+        self._order = InOrder()
+        self._called = False
+        self._ended = Finished("abort")
         self._prompt = write_prompt(None, None)
 
     def feed(self, piece: Piece) -> bytes:
@@ -118,8 +93,8 @@ class Encoder:
                 self._ended = piece
                 return b""
             case _:
-                self._say(piece)
-                return self._begin(None, None) + self._advance()
+                begun = self._begin(None, None)
+                return begun + self._say(piece) if self._order.feed(piece) else begun
 
     def error(self, status: int, message: str) -> bytes:
         """The `error` event."""
@@ -134,78 +109,56 @@ class Encoder:
         id_ = message_id(self._envelope)
         return encode(MessageStart(Message(id=id_, model=self._envelope.model, usage=self._prompt)))
 
-    def _say(self, piece: _Said) -> None:
-        """Puts a piece into its block: the last one, or the one of its tool call."""
+    def _say(self, piece: Said) -> bytes:
         match piece:
             case TextPiece():
-                self._last("text").said.append(piece.text)
+                return self._in_block(TextPiece, TextBlock("")) + self._delta(piece.text, TextDelta(piece.text))
             case ThinkingPiece():
-                self._last("thinking").said.append(piece.text)
+                opened = self._in_block(ThinkingPiece, ThinkingBlock("", ""))
+                return opened + self._delta(piece.text, ThinkingDelta(piece.text) if self._shows_thinking else None)
             case ToolBegin():
-                self._calls[piece.call] = self._new("tool", piece)
+                self._called = True
+                return self._new_block(ToolBegin, ToolUseBlock(piece.id, piece.name, msgspec.Raw(b"{}")))
             case ArgumentsPiece():
-                block = self._calls[piece.call]
-                if not block.closed:
-                    block.said.append(piece.text)
-                elif piece.text.strip():
-                    where = f"content[{block.index}].input"
-                    self.losses.append(Loss(where, f"came after the end of the object and was left out: {piece.text}"))
+                return self._delta(piece.text, InputDelta(piece.text))
 
-    def _last(self, kind: Literal["text", "thinking"]) -> _Block:
-        if self._queue and self._queue[-1].kind == kind:
-            return self._queue[-1]
-        return self._new(kind, None)
+    def _in_block(self, kind: type[Said], start: Block) -> bytes:
+        """Begins a block, unless one of its kind is open."""
+        return b"" if self._block is not None and self._block.kind is kind else self._new_block(kind, start)
 
-    def _new(self, kind: Literal["text", "thinking", "tool"], call: ToolBegin | None) -> _Block:
-        block = _Block(kind, self._blocks, call)
+    def _new_block(self, kind: type[Said], start: Block) -> bytes:
+        closed = self._close()
+        self._block = _Open(kind, self._blocks)
         self._blocks += 1
-        self._queue.append(block)
-        return block
+        return closed + encode(BlockStart(self._block.index, start))
 
-    def _advance(self) -> bytes:
-        """Sends what can be sent now."""
-        out = []
-        while self._queue:
-            out.append(self._send(self._queue[0]))
-            if len(self._queue) == 1 or not self._queue[0].is_complete():
-                break
-            out.append(self._close())
-        return b"".join(out)
-
-    def _send(self, block: _Block) -> bytes:
-        """What of a block has not left yet."""
-        out = []
-        if block.sent is None:
-            block.sent = 0
-            out.append(encode(BlockStart(block.index, block.start())))
-        text = "".join(block.said[block.sent :])
-        block.sent = len(block.said)
-        if text and (self._shows_thinking or block.kind != "thinking"):
-            out.append(encode(BlockDelta(block.index, block.delta(text))))
-        return b"".join(out)
+    def _delta(self, text: str, delta: Delta | None) -> bytes:
+        """More of the open block; None: it is not shown."""
+        assert self._block is not None
+        self._block.said.append(text)
+        return b"" if delta is None else encode(BlockDelta(self._block.index, delta))
 
     def _close(self) -> bytes:
-        """Ends the first block."""
-        block = self._queue.popleft()
-        block.closed = True
+        """Ends the open block."""
+        block, self._block = self._block, None
+        if block is None:
+            return b""
         said = "".join(block.said)
         out = b""
-        if block.kind == "thinking":
+        if block.kind is ThinkingPiece:
             out = encode(BlockDelta(block.index, SignatureDelta(seal(said))))
-        elif block.kind == "tool" and said and not is_object(said):
+        elif block.kind is ToolBegin and said.strip() and not is_object(said):
             self.losses.append(Loss(f"content[{block.index}].input", "not a JSON object; streamed as it was sampled"))
         return out + encode(BlockStop(block.index))
 
     def _end(self, usage: Usage | None) -> bytes:
-        out = []
-        while self._queue:
-            out.append(self._send(self._queue[0]))
-            out.append(self._close())
+        out = [self._say(piece) for piece in self._order.rest()]
+        out.append(self._close())
         if usage is None:
             self.losses.append(Loss("usage", UNCOUNTED))
         if self._ended.finish == "abort":
             self.losses.append(Loss("stop_reason", ABORTED))
-        stop = Stop(stop_reason(self._ended.finish, bool(self._calls)), self._ended.stop_sequence)
+        stop = Stop(stop_reason(self._ended.finish, self._called), self._ended.stop_sequence)
         out.append(encode(MessageDelta(stop, self._prompt if usage is None else write_usage(usage))))
         out.append(encode(MessageStop()))
         return b"".join(out)

@@ -1,4 +1,8 @@
-"""Streams of Anthropic Messages as a client reads them. Source: Anthropic documentation, "Streaming messages"."""
+"""Streams of Anthropic Messages as a client reads them.
+
+For clients and for the laws; the proxy itself only writes streams of this dialect.
+Source: Anthropic documentation, "Streaming messages".
+"""
 
 from __future__ import annotations
 

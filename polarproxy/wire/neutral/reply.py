@@ -39,6 +39,16 @@ class Reply:
     usage: Usage | None = None
     """None: the engine did not count."""
 
+    @property
+    def answer(self) -> Choice:
+        """The only choice, for dialects with one; where the engine said nothing it was aborted."""
+        return next((choice for choice in self.choices if choice.index == 0), Choice(0, (), "abort"))
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The indices of the choices for which dialects with one have no place."""
+        return tuple(choice.index for choice in self.choices if choice.index)
+
 
 def _no_time() -> int:
     return 0

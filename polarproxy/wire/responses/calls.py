@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from polarproxy.wire.neutral.arguments import WRAPPER
 from polarproxy.wire.responses.reading import Members, members
 
 SHELL_PARAMETERS = (
@@ -16,9 +17,6 @@ SHELL_PARAMETERS = (
     b'"additionalProperties":{"type":"string"}}},"required":["command"]}'
 )
 """JSON schema of the function that `local_shell` becomes."""
-
-MALFORMED = "_malformed_arguments"
-"""The member of an object that holds arguments which are no object of the kind wanted, as their text."""
 
 # The order tells ours apart: a model that says `env` itself says it after `type`.
 _TYPED = b'{"type":"exec",'
@@ -45,8 +43,8 @@ def action_of(arguments: str) -> tuple[msgspec.Raw, str | None]:
     except (msgspec.DecodeError, RecursionError):
         said = Members()
     if not said or "type" in said:
-        wrapped = {"type": "exec", "command": [], "env": {}, MALFORMED: arguments}
-        return msgspec.Raw(msgspec.json.encode(wrapped)), f"the arguments are no shell command; they are in {MALFORMED}"
+        wrapped = {"type": "exec", "command": [], "env": {}, WRAPPER: arguments}
+        return msgspec.Raw(msgspec.json.encode(wrapped)), f"the arguments are no shell command; they are in {WRAPPER}"
     head = _TYPED if "env" in said else _TYPED_WITHOUT_ENV
     return msgspec.Raw(head + raw.strip()[1:]), None
 
@@ -54,8 +52,8 @@ def action_of(arguments: str) -> tuple[msgspec.Raw, str | None]:
 def arguments_of_action(action: bytes) -> str:
     """The arguments that were made into this action; raises `msgspec.DecodeError` when it is no JSON object."""
     said = members.decode(action)
-    if MALFORMED in said:
-        return _text.decode(said[MALFORMED])
+    if WRAPPER in said:
+        return _text.decode(said[WRAPPER])
     for head in (_TYPED, _TYPED_WITHOUT_ENV):
         if action.startswith(head):
             return "{" + action[len(head) :].decode()

@@ -53,6 +53,8 @@ def read_content(content: str | Sequence[Part] | None, where: str, losses: list[
             continue
         if value is not None:
             parts.append(value)
+            if part.type == "refusal" and len(content) > 1:
+                losses.append(Loss(f"{where}[{place}]", "a refusal beside other content; carried as text like that"))
         else:
             held = "is held by the provider" if part.file_id is not None else "is not understood"
             losses.append(Loss(f"{where}[{place}]", f"content of type {part.type!r} that {held}; left out"))

@@ -13,12 +13,16 @@ KEEPALIVE: bytes | None = b": keep-alive\n\n"
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {401: "invalid_api_key", 404: "not_found", 409: "conflict", 429: "rate_limit_exceeded"}
 _OVERFLOW = "maximum context length"
+PREVIOUS_NOT_FOUND = "Previous response with id"
+"""How the message begins for a `previous_response_id` that names no response that is kept; clients then send it all."""
 
 
 def error_code(status: int, message: str) -> str | None:
     """The word by which a program tells an error: harnesses look for `context_length_exceeded`. None: there is none."""
     if _OVERFLOW in message:
         return "context_length_exceeded"
+    if message.startswith(PREVIOUS_NOT_FOUND):
+        return "previous_response_not_found"
     return "server_error" if status >= 500 else _CODES.get(status)
 
 
@@ -38,6 +42,8 @@ class _Body(msgspec.Struct):
 def error_object(status: int, message: str, code: str | None = None, param: str | None = None) -> ErrorObject:
     """The error; its `code` is made of the status and the message unless one is given."""
     kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
+    if param is None and message.startswith(PREVIOUS_NOT_FOUND):
+        param = "previous_response_id"
     return ErrorObject(message, kind, param, code or error_code(status, message))
 
 

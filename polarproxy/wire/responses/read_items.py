@@ -7,7 +7,7 @@ Source: OpenAI API reference, Responses, `input`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -116,6 +116,7 @@ class ItemReader:
     names: ToolNames
     losses: list[Loss]
     messages: list[Message] = field(default_factory=list)
+    """Those of the assistant and of tools are not joined yet."""
     _shell_calls: dict[str, str] = field(default_factory=dict)
     """Calls of the local shell by the id of their item, which some outputs name instead of the call's."""
 
@@ -128,7 +129,7 @@ class ItemReader:
             case "message" if kind.role != "assistant":
                 self._add_message(raw, where)
             case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
-                self._join("tool", self._result(raw, where))
+                self._say("tool", self._result(raw, where))
             case "additional_tools":
                 pass  # Its tools are declared before any item is read.
             case "item_reference":
@@ -136,7 +137,7 @@ class ItemReader:
             case name if (parts := self.said(raw, kind, where)) is not None:
                 # Reasoning of which nothing is left is no turn of its own; an empty message is one.
                 if parts or name == "message":
-                    self._join("assistant", *parts)
+                    self._say("assistant", *parts)
             case other:
                 self.losses.append(Loss(where, f"an item of type {other!r}; left out"))
 
@@ -173,12 +174,8 @@ class ItemReader:
         message = read(_message, raw, where)
         self.messages.append(Message(message.role, read_content(message.content, f"{where}.content", self.losses)))
 
-    def _join(self, role: Role, *parts: Part) -> None:
-        last = self.messages[-1] if self.messages else None
-        if last is not None and last.role == role:
-            self.messages[-1] = replace(last, parts=last.parts + parts)
-        else:
-            self.messages.append(Message(role, parts))
+    def _say(self, role: Role, *parts: Part) -> None:
+        self.messages.append(Message(role, parts))
 
     def _report_media(self, content: Sequence[Text | Media], where: str) -> None:
         if any(isinstance(part, Media) for part in content):

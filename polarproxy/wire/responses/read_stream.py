@@ -2,6 +2,7 @@
 
 Events that say nothing of the answer, and those that are not known, are passed over. A text that did not come in deltas,
 or not all of it, is taken from the item's end.
+For clients and for the laws; the proxy itself only writes streams of this dialect.
 """
 
 from __future__ import annotations

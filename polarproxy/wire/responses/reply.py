@@ -1,6 +1,7 @@
 """Whole replies, both ways.
 
 Source: OpenAI API reference, "The response object".
+`decode_reply` is for clients and for the laws; the proxy itself only writes replies of this dialect.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from polarproxy.errors import BadReply, BadRequest
 from polarproxy.model import Loss, Usage
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
-    Choice,
     Final,
     Finish,
     Finished,
@@ -45,14 +45,14 @@ WHOLE: tuple[Finish, ...] = ("stop", "stop_sequence", "tool_calls")
 
 def encode_reply(reply: Reply, envelope: Envelope) -> Encoded:
     """The response that a reply is; only the first choice has a place in it."""
-    choice = reply.choices[0] if reply.choices else Choice(0, (), "abort")
+    choice = reply.answer
     output = Output(envelope.id, envelope.request.tools)
     for piece in pieces(Reply((choice,))):
         if isinstance(piece, (TextPiece, ThinkingPiece, ToolBegin, ArgumentsPiece)):
             output.add(piece)
     output.end(whole=choice.finish in WHOLE)
     losses = [*output.take_losses(), *end_losses(choice.finish, choice.stop_sequence)]
-    losses += [other_choice(other.index) for other in reply.choices[1:]]
+    losses += [other_choice(other) for other in reply.others]
     response = ended(envelope, choice.finish, output.items, reply.usage)
     return Encoded(msgspec.json.encode(response), tuple(losses))
 
@@ -104,7 +104,7 @@ class ReadResponse(msgspec.Struct):
 
     def names(self) -> ToolNames:
         """How the tools are called that the response repeats; raises `BadRequest`."""
-        reader = ToolReader([], [])
+        reader = ToolReader([])
         reader.read(self.tools, "tools")
         return ToolNames(reader.tools)
 

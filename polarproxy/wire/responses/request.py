@@ -2,6 +2,7 @@
 
 Source: OpenAI API reference, "Create a model response". `top_k`, `seed`, `stop` and the two penalties are no members of
 that API; they are read and written as engines that extend it do.
+`encode_request` is for clients and for the laws; the proxy itself only reads requests of this dialect.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.joining import joined
 from polarproxy.wire.neutral.request import Decoded, Encoded, Message, Request, Text, Tool, ToolChoice
 from polarproxy.wire.responses.choice import read_choice, write_choice
 from polarproxy.wire.responses.read_items import ItemReader, item_kind
@@ -107,7 +109,7 @@ def _conversation(said: _Body, losses: list[Loss]) -> tuple[tuple[Message, ...],
     """The messages, the tools (those declared inside the input come last), and how they are called."""
     instructions = [] if isinstance(said.instructions, str) else _kinds(said.instructions or (), "instructions")
     items = [] if isinstance(said.input, str) else _kinds(said.input or (), "input")
-    tools = ToolReader([], losses)
+    tools = ToolReader(losses)
     tools.read(said.tools or (), "tools")
     for raw, kind, where in items:
         if kind.type == "additional_tools":
@@ -120,7 +122,7 @@ def _conversation(said: _Body, losses: list[Loss]) -> tuple[tuple[Message, ...],
         reader.read(raw, kind, where)
     if isinstance(said.input, str):
         reader.messages.append(Message("user", (Text(said.input),) if said.input else ()))
-    return tuple(reader.messages), tuple(tools.tools), names
+    return joined(reader.messages, ("assistant", "tool")), tools.tools, names
 
 
 def _kinds(items: Sequence[msgspec.Raw], name: str) -> list[tuple[msgspec.Raw, Any, str]]:

@@ -10,6 +10,7 @@ import msgspec
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
 from polarproxy.wire.neutral.request import Effort, OutputFormat, Reasoning
+from polarproxy.wire.responses.errors import PREVIOUS_NOT_FOUND
 from polarproxy.wire.responses.reading import NONE, Members, given, members, read
 
 _ANSWERED = (
@@ -73,7 +74,7 @@ def report_settings(fields: Members, losses: list[Loss]) -> None:
 
 def previous_not_found(id: str) -> str:
     """The message for a `previous_response_id` that names no response that is kept."""
-    return f"Previous response with id '{id}' not found."
+    return f"{PREVIOUS_NOT_FOUND} '{id}' not found."
 
 
 class _Reasoning(msgspec.Struct):

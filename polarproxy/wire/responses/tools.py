@@ -6,13 +6,14 @@ Source: OpenAI API reference, Responses, `tools`; types `function`, `custom`, `n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.free_names import FreeNames
 from polarproxy.wire.neutral.request import Tool
 from polarproxy.wire.responses import freeform
 from polarproxy.wire.responses.calls import SHELL_PARAMETERS
@@ -56,6 +57,11 @@ class ToolNames:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._names = {(tool.namespace, tool.own_name or tool.name): tool.name for tool in tools}
+        self._spaced: dict[str, list[str]] = {}
+        """The tools of namespaces by their own names."""
+        for (namespace, own), name in self._names.items():
+            if namespace is not None:
+                self._spaced.setdefault(own, []).append(name)
         self._shell = next((tool.name for tool in tools if tool.kind == _SHELL), _SHELL)
 
     def tool(self, name: str) -> Tool:
@@ -67,7 +73,7 @@ class ToolNames:
         if name := self._names.get((namespace, own)):
             return name
         if namespace is None:
-            found = [name for (space, other), name in self._names.items() if other == own and space is not None]
+            found = self._spaced.get(own, ())
             return found[0] if len(found) == 1 else _flat(None, own)
         return _flat(namespace, own)
 
@@ -80,12 +86,22 @@ def _flat(namespace: str | None, own: str) -> str:
     return _UNFIT.sub("_", own if namespace is None else f"{namespace}__{own}")
 
 
+_Key: TypeAlias = tuple[str, str | None, str]
+"""What tells a client's tools apart: kind, namespace, own name."""
+
+
 @dataclass(slots=True)
 class ToolReader:
-    """Reads declarations into tools with names of their own; a tool that is declared again replaces the first."""
+    """Reads declarations into tools with names of their own; of several for one tool the first counts."""
 
-    tools: list[Tool]
     losses: list[Loss]
+    _tools: dict[_Key, Tool] = field(default_factory=dict)
+    _names: FreeNames = field(default_factory=FreeNames)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools so far."""
+        return tuple(self._tools.values())
 
     def read(self, declared: Sequence[msgspec.Raw], where: str, namespace: str | None = None) -> None:
         """Adds the tools of a list; raises `BadRequest`."""
@@ -99,7 +115,7 @@ class ToolReader:
                     self.read(tool.tools or [], f"{here}.tools", tool.name)
                 case "function" | "custom" | "local_shell":
                     self._report_members(raw, tool.type, here)
-                    self._add(_tool(tool, namespace))
+                    self._add(_tool(tool, namespace), here)
                 case _:
                     self.losses.append(Loss(here, f"a tool of type {tool.type!r} that the provider runs; left out"))
 
@@ -111,18 +127,15 @@ class ToolReader:
             if name not in _KNOWN[kind]
         ]
 
-    def _add(self, tool: Tool) -> None:
+    def _add(self, tool: Tool, where: str) -> None:
         own = tool.own_name or tool.name
-        for place, other in enumerate(self.tools):
-            if (other.kind, other.namespace, other.own_name or other.name) == (tool.kind, tool.namespace, own):
-                self.tools[place] = replace(tool, name=other.name, own_name=other.own_name)
-                return
-        taken = {other.name for other in self.tools}
-        name, count = tool.name, 1
-        while name in taken:
-            count += 1
-            name = f"{tool.name}_{count}"
-        self.tools.append(tool if name == tool.name else replace(tool, name=name, own_name=own))
+        key = (tool.kind, tool.namespace, own)
+        if (first := self._tools.get(key)) is not None:
+            if replace(first, name=tool.name, own_name=tool.own_name) != tool:
+                self.losses.append(Loss(where, f"the tool {own!r} was declared otherwise before; left out"))
+            return
+        name = self._names.take(tool.name)
+        self._tools[key] = tool if name == tool.name else replace(tool, name=name, own_name=own)
 
 
 def _tool(tool: _Declared, namespace: str | None) -> Tool:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from polarproxy.wire.bedrock.reply import decode_reply, encode_reply
 from polarproxy.wire.bedrock.request import decode_request, encode_request
 from polarproxy.wire.bedrock.stream import Encoder, decode_stream
-from polarproxy.wire.bedrock.tool_input import WRAPPED, arguments_of, input_of
+from polarproxy.wire.neutral.arguments import MALFORMED
 from polarproxy.wire.neutral.reply import Begin, Reply, fold
 from tests.wire.bedrock.drawing import sayable_replies, sayable_requests
-from tests.wire.neutral.strategies import argument_texts, cut_pieces, envelope, json_objects
+from tests.wire.neutral.strategies import cut_pieces, envelope, json_objects
 
 if TYPE_CHECKING:
     from polarproxy.wire.neutral.request import Request
@@ -32,14 +32,14 @@ def test_a_request_comes_back_as_it_was(request: Request) -> None:
     decoded = decode_request(encoded.body, model=request.model or "", stream=request.stream)
     assert decoded.request == request
     assert decoded.losses == ()
-    assert {loss.why for loss in encoded.losses} <= {WRAPPED}
+    assert {loss.why for loss in encoded.losses} <= {MALFORMED}
 
 
 @given(sayable_replies())
 def test_a_reply_comes_back_as_it_was(reply: Reply) -> None:
     encoded = encode_reply(reply, envelope())
     assert decode_reply(encoded.body) == reply
-    assert {loss.why for loss in encoded.losses} <= {WRAPPED}
+    assert {loss.why for loss in encoded.losses} <= {MALFORMED}
 
 
 @settings(max_examples=70)
@@ -68,11 +68,3 @@ def test_unknown_members_survive(top: dict[str, bytes], inner: bytes) -> None:
     first = decode_request(body, model="m", stream=False).request
     assert first.extra == top | {"repetition_penalty": inner}
     assert decode_request(encode_request(first).body, model="m", stream=False).request == first
-
-
-@given(argument_texts("any") | st.just('{"_malformed_arguments": "x"}') | st.text())
-def test_arguments_come_back_as_they_were(text: str) -> None:
-    value, wrapped = input_of(text)
-    assert isinstance(msgspec.json.decode(value, strict=False), dict)
-    assert arguments_of(value) == (text or "{}")
-    assert wrapped or bytes(value) == (text or "{}").encode()

@@ -59,7 +59,7 @@ METADATA = (
 )
 
 
-def test_each_piece_leaves_at_once() -> None:
+def test_each_piece_leaves_at_once_but_no_call_ends_before_the_reply() -> None:
     encoder = Encoder(envelope())
     told: list[tuple[Piece, list[tuple[str, Any]]]] = [
         (Begin(10), [START]),
@@ -79,18 +79,26 @@ def test_each_piece_leaves_at_once() -> None:
         ),
         (ArgumentsPiece(0, '{"a" :'), [delta(2, toolUse={"input": '{"a" :'})]),
         (ArgumentsPiece(0, " 1}"), [delta(2, toolUse={"input": " 1}"})]),
+        (ToolBegin(1, "c1", "run"), [delta(2, toolUse={"input": ""})]),
+        (ArgumentsPiece(1, "{}"), [delta(2, toolUse={"input": ""})]),
+        (TextPiece("So."), [delta(2, toolUse={"input": ""})]),
+        (Finished("tool_calls"), []),
         (
-            ToolBegin(1, "c1", "run"),
+            Final(USAGE),
             [
                 stop(2),
                 (
                     "contentBlockStart",
                     {"start": {"toolUse": {"toolUseId": "c1", "name": "run"}}, "contentBlockIndex": 3},
                 ),
+                delta(3, toolUse={"input": "{}"}),
+                stop(3),
+                delta(4, text="So."),
+                stop(4),
+                ("messageStop", {"stopReason": "tool_use"}),
+                METADATA,
             ],
         ),
-        (Finished("tool_calls"), [stop(3)]),
-        (Final(USAGE), [("messageStop", {"stopReason": "tool_use"}), METADATA]),
     ]
     for piece, expected in told:
         assert events(encoder.feed(piece)) == expected
@@ -99,7 +107,7 @@ def test_each_piece_leaves_at_once() -> None:
 
 def test_each_block_of_reasoning_has_its_own_signature() -> None:
     encoder = Encoder(envelope())
-    pieces: list[Piece] = [Begin(), ThinkingPiece("a"), TextPiece("b"), ThinkingPiece("c"), Finished("stop")]
+    pieces: list[Piece] = [Begin(), ThinkingPiece("a"), TextPiece("b"), ThinkingPiece("c"), Final(None)]
     told = events(b"".join(encoder.feed(piece) for piece in pieces))
     signed = [event for event in told if "signature" in str(event)]
     assert signed == [

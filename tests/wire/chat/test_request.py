@@ -1,6 +1,7 @@
 """Chat requests: each member read and written, and that nothing is lost in silence."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,3 +169,13 @@ class TestTools:
 
     def test_that_are_gone_can_still_be_forbidden(self) -> None:
         assert engine(Request(None, HI, tool_choice=ToolChoice("none")))["tool_choice"] == "none"
+
+
+@pytest.mark.parametrize("name", ["stream_options", "chat_template_kwargs"])
+def test_what_cannot_be_put_into_a_member_is_refused_by_its_name(name: str) -> None:
+    asked = Request("m", (), stream=True, stream_usage=True, reasoning=Reasoning(enabled=True))
+    with pytest.raises(BadRequest, match=f"`{name}`"):
+        encode_request(replace(asked, extra={name: b'"x"'}))
+    written = json.loads(encode_request(replace(asked, extra={name: b"null"})).body)
+    assert written["stream_options"] == {"include_usage": True}
+    assert written["chat_template_kwargs"] == {"enable_thinking": True}

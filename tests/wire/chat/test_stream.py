@@ -149,12 +149,19 @@ class TestReading:
         assert read(tool(name="f"), tool(arguments="{}")) == [ToolBegin(0, "", "f"), ArgumentsPiece(0, "{}")]
         assert read(tool(name="f"), chunk(finish_reason="stop")) == [ToolBegin(0, "", "f"), Finished("tool_calls")]
 
-    def test_arguments_without_a_name_are_not_lost(self) -> None:
-        assert read(tool(arguments="{}"), chunk(finish_reason="length")) == [
-            ToolBegin(0, "", ""),
-            ArgumentsPiece(0, "{}"),
-            Finished("length"),
-        ]
+    @pytest.mark.parametrize("said", [{"arguments": "{}"}, {"id": "a"}, {"id": "a", "name": "", "arguments": "{}"}])
+    def test_a_call_without_a_name_is_no_reply(self, said: dict[str, Any]) -> None:
+        with pytest.raises(BadReply, match="without saying its name"):
+            read(tool(**said), chunk(finish_reason="tool_calls"))
+        call = {"id": "a", "function": {"name": "", "arguments": "{}"}}
+        with pytest.raises(BadReply, match="without saying its name"):
+            decode_reply(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode())
+
+    def test_calls_of_an_engine_without_ids_get_some_of_the_reply(self) -> None:
+        calls = [{"index": place, "function": {"name": "f", "arguments": "{}"}} for place in range(2)]
+        first = json.dumps({"id": "chatcmpl-7", "choices": [{"index": 1, "delta": {"tool_calls": calls}}]}).encode()
+        begun = [piece for piece in PieceReader().feed(first) if isinstance(piece, ToolBegin)]
+        assert begun == [ToolBegin(0, "chatcmpl-7-1-0", "f", 1), ToolBegin(1, "chatcmpl-7-1-1", "f", 1)]
 
     def test_a_name_that_is_said_again_is_the_same_name(self) -> None:
         assert read(tool(id="a", name="f"), tool(id="a", name="f", arguments="{}")) == [

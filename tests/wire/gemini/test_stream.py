@@ -21,6 +21,7 @@ from polarproxy.wire.neutral.reply import (
     ToolBegin,
 )
 from polarproxy.wire.neutral.request import Tool
+from polarproxy.wire.sse import EventSplitter
 from tests.wire.gemini.streams import asked, chunks
 
 AROUND: dict[str, Any] = {"modelVersion": "asked-model", "responseId": "0123456789abcdef0123456789abcdef"}
@@ -77,20 +78,33 @@ def test_a_turn_as_any_other_client_sees_it() -> None:
     assert chunks(TURN, asked(shown=False)) == chunks(TURN, asked(shown=True))[2:]
 
 
-def test_everything_leaves_as_soon_as_it_can() -> None:
+def test_text_leaves_at_once_and_calls_leave_with_the_end() -> None:
     encoder = Encoder(asked(shown=True))
-    assert [bool(encoder.feed(piece)) for piece in TURN] == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        False,
-        False,
-        False,
-        True,
-        True,
-        True,
+    told = [len(EventSplitter().feed(encoder.feed(piece))) for piece in TURN]
+    assert told == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 3]
+
+
+def test_what_comes_after_a_call_waits_and_arguments_that_interleave_stay_apart() -> None:
+    pieces: list[Piece] = [
+        Begin(9, 4),
+        ToolBegin(0, "x", "run"),
+        ToolBegin(1, "y", "run"),
+        ArgumentsPiece(1, '{"b":'),
+        ArgumentsPiece(0, '{"a":1}'),
+        TextPiece("So"),
+        ArgumentsPiece(1, "2}"),
+        TextPiece("."),
+        Finished("tool_calls"),
+        Final(None),
+    ]
+    around = asked(shown=True)
+    encoder = Encoder(around)
+    assert not any(encoder.feed(piece) for piece in pieces[:-1])
+    assert [one["candidates"][0]["content"]["parts"][0] for one in chunks(pieces, around)] == [
+        {"functionCall": {"id": "x", "name": "run", "args": {"a": 1}}},
+        {"functionCall": {"id": "y", "name": "run", "args": {"b": 2}}},
+        {"text": "So."},
+        {"text": ""},
     ]
 
 
@@ -127,7 +141,8 @@ def test_an_event_is_one_line_with_the_ends_of_the_real_api() -> None:
     encoder = Encoder(asked(shown=True))
     encoder.feed(ToolBegin(0, "x", "run"))
     encoder.feed(ArgumentsPiece(0, '{\r\n"a":"\u2028"\n}'))
-    event = encoder.feed(Finished("tool_calls"))
+    encoder.feed(Finished("tool_calls"))
+    event, _ = EventSplitter().feed(encoder.feed(Final(None)))
     assert event.startswith(b"data: {")
     assert event.endswith(b"}\r\n\r\n")
     assert event.count(b"\n") == 2
@@ -140,13 +155,11 @@ def test_what_a_stop_sequence_was_and_malformed_arguments_are_told_as_losses() -
         ToolBegin(0, "x", "run"),
         ArgumentsPiece(0, '{"a'),
         Finished("stop_sequence", "END"),
-        ArgumentsPiece(0, "late"),
         Final(None),
     ]
     for piece in pieces:
         encoder.feed(piece)
     assert [loss.where for loss in encoder.losses] == [
-        "candidates[0].functionCall",
         "candidates[0].functionCall",
         "candidates[0].finishReason",
     ]

@@ -51,11 +51,38 @@ def test_a_token_that_was_cut_or_changed_is_not_believed(text: str, data: st.Dat
     assert unseal(changed) in (None, text)
 
 
-def test_a_few_bytes_that_would_unfold_to_gigabytes_are_refused() -> None:
-    packer = zlib.compressobj(9)
-    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
-    assert len(packed) < 100_000
-    assert unseal("polar1-" + base64.urlsafe_b64encode(packed).decode()) is None
+def token_of(text: bytes) -> str:
+    """A token as somebody else would make it, as short as can be."""
+    return "polar1-" + base64.urlsafe_b64encode(zlib.compress(text, 9)).decode()
+
+
+@given(st.text("ab\n🙂", max_size=6), st.integers(1, 20_000))
+def test_a_text_that_repeats_itself_comes_back_and_its_token_is_not_too_short(part: str, times: int) -> None:
+    text = part * times
+    assert unseal(seal(text)) == text
+    assert len(text.encode()) <= 4 * len(seal(text))
+
+
+@given(st.binary(max_size=6), st.integers(1, 20_000))
+def test_no_token_unfolds_to_more_than_four_times_its_length(part: bytes, times: int) -> None:
+    token = token_of(part * times)
+    text = unseal(token)
+    assert text is None or len(text.encode("utf-8", "surrogatepass")) <= 4 * len(token)
+
+
+def test_a_request_full_of_bombs_unfolds_to_nothing() -> None:
+    bomb = token_of(bytes(1 << 20))
+    assert len(bomb) < 2_000
+    assert unseal(bomb) is None
+    padded = base64.urlsafe_b64decode(bomb.removeprefix("polar1-")).ljust(1 << 18)
+    assert unseal("polar1-" + base64.urlsafe_b64encode(padded).decode()) == "\0" * (1 << 20)
+    assert unseal("polar1-" + base64.urlsafe_b64encode(padded[:-3]).decode()) is None
+
+
+def test_no_token_is_longer_than_its_text_when_that_can_be_packed() -> None:
+    said = "".join(f"Step {place}: {place * 7919 % 1009} is not what line {place} expects. " for place in range(200))
+    assert len(seal(said)) < len(said) / 2
+    assert len(seal("wait, " * 10_000)) < 60_000 / 2
 
 
 @pytest.mark.parametrize("token", ["", "polar1-", "polar1", "polar1-=", "polar1-\u00fc", "polar1-AAAA"])

@@ -78,6 +78,14 @@ def test_a_message(item: dict[str, Any], message: Message) -> None:
     assert messages(item) == (message,)
 
 
+def test_a_refusal_beside_text_is_reported() -> None:
+    said, refused = {"type": "output_text", "text": "b"}, {"type": "refusal", "refusal": "no"}
+    read = decoded({"role": "assistant", "content": [said, refused]})
+    assert read.request.messages == (Message("assistant", (Text("b"), Text("no"))),)
+    assert [loss.where for loss in read.losses] == ["input[0].content[1]"]
+    assert losses({"role": "assistant", "content": [refused]}) == []
+
+
 def test_an_input_of_text_is_the_users() -> None:
     assert decoded(input="hi").request.messages == (Message("user", (Text("hi"),)),)
 

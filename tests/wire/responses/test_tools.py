@@ -84,11 +84,18 @@ def test_names_fit_the_engine_and_stay_apart() -> None:
     ]
 
 
-def test_a_tool_that_is_declared_again_replaces_the_first() -> None:
+def test_of_a_tool_that_is_declared_again_the_first_counts() -> None:
     again = {**RUN, "description": "Runs it now."}
-    declared = {"type": "additional_tools", "tools": [again]}
-    read = decoded(declared, tools=[RUN, {"type": "function", "name": "x"}]).request.tools
-    assert [(tool.name, tool.description) for tool in read] == [("run", "Runs it now."), ("x", None)]
+    later = {"type": "additional_tools", "tools": [RUN, again]}
+    read = decoded(later, tools=[RUN, {"type": "function", "name": "x"}, again])
+    assert [(tool.name, tool.description) for tool in read.request.tools] == [("run", "Runs it."), ("x", None)]
+    assert [loss.where for loss in read.losses] == ["tools[2]", "input[0].tools[1]"]
+
+
+def test_many_tools_whose_names_become_the_same_are_all_kept() -> None:
+    read = tools(*({"type": "function", "name": chr(0x4E00 + place)} for place in range(20_000)))
+    assert [tool.name for tool in read[:3]] == ["_", "__2", "__3"]
+    assert len({tool.name for tool in read}) == 20_000
 
 
 @pytest.mark.parametrize(

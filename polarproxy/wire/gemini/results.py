@@ -1,10 +1,9 @@
-"""Arguments of calls and answers of tools: JSON objects here, texts everywhere else."""
+"""Answers of tools: JSON objects here, texts everywhere else."""
 
 from __future__ import annotations
 
 import msgspec
 
-_MALFORMED = "_malformed_arguments"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _FALSE = (b"null", b'""', b"false")
@@ -24,25 +23,6 @@ def _only_string(fields: dict[str, msgspec.Raw], name: str) -> str | None:
     if value is None or len(fields) != 1 or not bytes(value).startswith(b'"'):
         return None
     return _TEXT.decode(value)
-
-
-def arguments_text(args: bytes | None) -> str:
-    """The arguments of a call as text: the client's own bytes, or what `arguments_object` wrapped. None: no `args`."""
-    if args is None:
-        return "{}"
-    text = args.decode()
-    wrapped = _only_string(_members(text) or {}, _MALFORMED) if _MALFORMED in text else None
-    return text if wrapped is None else wrapped
-
-
-def arguments_object(text: str) -> tuple[bytes, bool]:
-    """A JSON object that says the arguments, on one line, and whether they had to be wrapped since they are none."""
-    if not text.strip():
-        return b"{}", False
-    if _members(text) is not None and (_MALFORMED not in text or arguments_text(text.strip().encode()) == text.strip()):
-        # A line break can only stand between values here, and would end a line of the stream.
-        return text.strip().replace("\r", " ").replace("\n", " ").encode(), False
-    return msgspec.json.encode({_MALFORMED: text}), True
 
 
 def result_text(response: bytes | None) -> tuple[str | None, bool]:

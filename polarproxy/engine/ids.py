@@ -1,0 +1,66 @@
+"""Token ids out of JSON arrays, without a Python object for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarproxy.errors import BadReply
+from polarproxy.model import TokenIds
+
+if TYPE_CHECKING:
+    import msgspec
+
+_MAX_ID = np.iinfo(np.int32).max
+_COMMA = ord(",")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedIds:
+    """Token ids together with the text that they were read from."""
+
+    text: bytes
+    """What stood between the brackets of the JSON array."""
+    ids: TokenIds
+
+
+def parse_ids(raw: bytes | msgspec.Raw, earlier: ParsedIds | None = None) -> ParsedIds:
+    """A JSON array of token ids; raises `BadReply` when it is anything else.
+
+    When the array begins with the very text of an `earlier` one, as the next prompt of a conversation does, only the rest
+    is parsed.
+    """
+    whole = memoryview(raw)
+    if len(whole) < 2 or whole[0] != ord("[") or whole[-1] != ord("]"):
+        raise BadReply(f"expected an array of token ids, got {bytes(whole[:40])!r}")
+    text = bytes(whole[1:-1])
+    if earlier is None or not earlier.text or not text.startswith(earlier.text):
+        return ParsedIds(text, _parse(text))
+    rest = text[len(earlier.text) :]
+    if not rest:
+        return earlier
+    # A comma must follow: otherwise the last number of the earlier array is only the beginning of a longer one.
+    return ParsedIds(text, earlier.ids + _parse(rest[1:]) if rest.startswith(b",") else _parse(text))
+
+
+def _parse(text: bytes) -> TokenIds:
+    if not text or text.isspace():
+        return TokenIds()
+    expected = int(np.count_nonzero(np.frombuffer(text, np.uint8) == _COMMA)) + 1
+    try:
+        # Wider than an id: as int32, 2**32 + 1 would be read as 1.
+        ids = np.fromstring(text, dtype=np.int64, sep=",")
+    except ValueError as error:
+        raise BadReply(f"an array of token ids holds something else: {error}") from error
+    if ids.size != expected:
+        raise BadReply(f"of {expected} token ids only {ids.size} can be read")
+    if ids.min() < 0 or ids.max() > _MAX_ID:
+        raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
+    return TokenIds(ids.astype("<i4").tobytes())
+
+
+def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
+    """A JSON array of token ids; raises `BadReply` when it is anything else."""
+    return parse_ids(raw).ids

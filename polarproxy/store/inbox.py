@@ -1,0 +1,138 @@
+"""Items on their way to the writer's thread, and those who wait until they are committed.
+
+A request waits on a future of its event loop; whoever has no loop gets a future of `concurrent.futures`; what nobody waits
+for costs neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from polarproxy.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MAX_GROUP = 256
+GATHER_S = 0.005
+"""How long a group is left to grow when the one before held several calls. Each commit costs the same whatever it holds."""
+PATIENCE_S = 0.05
+"""How long items that nobody waits for may wait for one to be committed with. A flush of their own would cost as much."""
+
+T = TypeVar("T")
+Done: TypeAlias = "Future[None] | asyncio.Future[None] | None"
+"""Who waits. None: nobody."""
+
+
+class Inbox(Generic[T]):
+    """A queue with an upper bound and an end. `put` may be called from any thread, `next_group` from one."""
+
+    def __init__(self, size: int, can_wait: Callable[[T], bool]) -> None:
+        """`can_wait` tells the items that need not be committed at once."""
+        self.size = size
+        self._can_wait = can_wait
+        # Counted here: a queue that blocks when it is full costs more each time.
+        self._queue: queue.SimpleQueue[tuple[T, Done] | None] = queue.SimpleQueue()
+        self._ending = threading.Lock()
+        self._closed = False
+
+    def put(self, item: T, done: Done) -> None:
+        """Raises `StoreUnavailable` when it is full or closed."""
+        with self._ending:
+            if self._closed:
+                raise StoreUnavailable("the store is closed")
+            if self.full:
+                raise StoreUnavailable(f"{self.size} calls are waiting to be stored")
+            self._queue.put((item, done))
+
+    @property
+    def waiting(self) -> int:
+        """Items that were not taken yet."""
+        return self._queue.qsize()
+
+    @property
+    def full(self) -> bool:
+        """Whether another item would be refused."""
+        return self._queue.qsize() >= self.size
+
+    def close(self) -> bool:
+        """Takes nothing more. What it holds is still given out. Whether it was open."""
+        with self._ending:
+            was_open, self._closed = not self._closed, True
+            if was_open:
+                self._queue.put(None)
+        return was_open
+
+    def next_group(self, *, gather: bool) -> tuple[list[tuple[T, Done]], bool]:
+        """Waits for items; whether none will follow. `gather`: others are about to arrive, and are waited for a little."""
+        group: list[tuple[T, Done]] = []
+        urgent, deadline = False, 0.0
+        entry = self._queue.get()
+        if gather:
+            time.sleep(GATHER_S)
+        while entry is not None:
+            item, done = entry
+            if isinstance(done, Future):
+                # From here on it can no longer be cancelled; the item is written in any case.
+                done.set_running_or_notify_cancel()
+            urgent = urgent or not self._can_wait(item)
+            group.append(entry)
+            if len(group) == MAX_GROUP:
+                return group, False
+            try:
+                if urgent:
+                    entry = self._queue.get_nowait()
+                else:
+                    deadline = deadline or time.monotonic() + PATIENCE_S
+                    entry = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                return group, False
+        return group, True
+
+
+async def wait_for(committed: asyncio.Future[None], timeout: float) -> None:  # noqa: ASYNC109  (the caller's, by name)
+    """Returns when it ends well; raises `StoreUnavailable` when it has not ended in so many seconds, and what it raises."""
+    timer = committed.get_loop().call_later(timeout, _give_up, committed, timeout)
+    try:
+        await committed
+    finally:
+        timer.cancel()
+
+
+def _give_up(committed: asyncio.Future[None], timeout: float) -> None:
+    if not committed.done():
+        committed.set_exception(StoreUnavailable(f"the store did not commit within {timeout:g} s"))
+
+
+def settle(waiting: Iterable[Done], error: Exception | None = None) -> None:
+    """Tells those who wait, each event loop once. A loop that is gone has nobody waiting."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for done in waiting:
+        if done is None:
+            continue
+        if isinstance(done, asyncio.Future):
+            by_loop.setdefault(done.get_loop(), []).append(done)
+        elif not done.cancelled():
+            _end(done, error)
+    for loop, futures in by_loop.items():
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_end_all, futures, error)
+
+
+def _end_all(futures: list[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in futures:
+        if not future.done():
+            _end(future, error)
+
+
+def _end(future: Future[None] | asyncio.Future[None], error: Exception | None) -> None:
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,142 @@
+"""The tools of the store and a database that they cannot use: a sentence, an exit code, and not a byte changed."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.cli.command import Command
+from tests.database import fresh
+
+TOOLS = [
+    ("db", "stats"),
+    ("db", "prune", "--older-than", "1d", "--yes"),
+    ("db", "export", "new.polar", "--all"),
+    ("db", "import", "run.polar"),
+    ("db", "migrate", "--to", "sqlite:///new.db"),
+]
+CHANGING = [TOOLS[1], TOOLS[3]]
+
+
+@pytest.fixture(autouse=True)
+def archive(polarproxy: Command, db: str) -> None:
+    assert polarproxy("db", "export", "run.polar", "--all", "--db", db).code == 0
+
+
+def newer(file: Path) -> None:
+    fresh(file)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+
+
+def foreign(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE photos (name TEXT)")
+    connection.close()
+
+
+def diary(file: Path) -> None:
+    file.write_bytes(b"Dear diary, " * 400)
+
+
+def empty(file: Path) -> None:
+    file.touch()
+
+
+UNUSABLE = {"no database": diary, "foreign": foreign, "newer": newer, "empty": empty}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+@pytest.mark.parametrize("tool", TOOLS, ids=" ".join)
+def test_a_database_that_cannot_be_used_is_left_as_it_is(polarproxy: Command, tool: tuple[str, ...], kind: str) -> None:
+    file = Path("bad.db")
+    UNUSABLE[kind](file)
+    before = file.read_bytes()
+    done = polarproxy(*tool, "--db", "sqlite:///bad.db")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert file.read_bytes() == before
+    assert not Path("new.polar").exists()
+    assert not Path("new.db").exists()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///none.db", "sqlite:///none/none.db", "mysql://x", "what", "sqlite://"])
+@pytest.mark.parametrize("tool", TOOLS, ids=" ".join)
+def test_a_url_that_leads_nowhere(polarproxy: Command, tool: tuple[str, ...], url: str) -> None:
+    before = set(Path().iterdir())
+    done = polarproxy(*tool, "--db", url)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert set(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["no database", "foreign", "newer"])
+def test_nothing_is_copied_into_what_is_not_ours(polarproxy: Command, db: str, kind: str) -> None:
+    file = Path("bad.db")
+    UNUSABLE[kind](file)
+    before = file.read_bytes()
+    done = polarproxy("db", "migrate", "--to", "sqlite:///bad.db", "--db", db)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("url", ["mysql://x", "what", "sqlite://", "sqlite:///none/none.db"])
+def test_nothing_is_copied_to_nowhere(polarproxy: Command, db: str, url: str) -> None:
+    done = polarproxy("db", "migrate", "--to", url, "--db", db)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+
+
+def test_a_postgresql_that_does_not_answer(polarproxy: Command, db: str) -> None:
+    pytest.importorskip("psycopg")
+    done = polarproxy("db", "migrate", "--to", "postgresql://nobody@/none?host=/nowhere", "--db", db)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+
+
+@contextmanager
+def somebody() -> Iterator[None]:
+    """Root may write everywhere, so that it is somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("tool", CHANGING, ids=" ".join)
+def test_a_file_that_may_only_be_read(
+    polarproxy: Command, monkeypatch: pytest.MonkeyPatch, tool: tuple[str, ...]
+) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "polar.db"
+        url = fresh(file)
+        connection = sqlite3.connect(file)
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute(
+            "INSERT INTO sessions VALUES ('s', '2020-01-01 00:00:00.000000', 'api', 'open', NULL, NULL, NULL, NULL, '[]')"
+        )
+        connection.commit()
+        connection.close()
+        Path("run.polar").rename(folder / "run.polar")
+        file.chmod(0o444)
+        folder.chmod(0o555)
+        before = file.read_bytes()
+        monkeypatch.chdir(folder)
+        with somebody():
+            done = polarproxy(*tool, "--db", url)
+        folder.chmod(0o755)
+        assert (done.code, done.out) == (1, "")
+        assert "readonly" in done.err
+        assert file.read_bytes() == before

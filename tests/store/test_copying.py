@@ -1,0 +1,162 @@
+"""Everything goes from one database to another, of either kind; what is not the same there afterwards is said."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, delete, insert, update
+
+from polarproxy.model import Reward
+from polarproxy.store.archiving import chosen_sessions
+from polarproxy.store.copying import Copied, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
+from polarproxy.store.database import open_database
+from polarproxy.store.repository import Repository
+from polarproxy.store.schema import call_facts, completions
+from polarproxy.store.stats import read_stats
+from polarproxy.store.writer import Writer
+from tests.database import KINDS, ON_SQLITE, fresh
+from tests.store.filled import SESSIONS, contents, fill
+from tests.store.samples import NOW, a_call, new_call
+
+
+@pytest.fixture
+def source(engine: Engine) -> Engine:
+    fill(engine)
+    Repository(engine).set_policy_version(7)
+    return engine
+
+
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    if request.param == "sqlite":
+        opened = open_database(fresh(tmp_path / "target.db"))
+        yield opened
+        opened.dispose()
+        return
+    with request.getfixturevalue("postgres").temporary() as url:
+        opened = open_database(url)
+        yield opened
+        opened.dispose()
+
+
+ON_SQLITE_TARGET = pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+
+
+def copy(source: Engine, target: Engine) -> list[Copied]:
+    copied = list(copy_sessions(source, target, chosen_sessions(source)))
+    copy_shared(source, target)
+    return copied
+
+
+def outcomes(copied: list[Copied]) -> dict[str, Outcome]:
+    return {one.session_id: one.outcome for one in copied}
+
+
+def without_heads(engine: Engine) -> dict[str, object]:
+    """Places handed out to proxies that are gone are made anew from the calls."""
+    return {name: rows for name, rows in contents(engine).items() if name != "session_heads"}
+
+
+def test_the_other_database_holds_the_same(source: Engine, target: Engine) -> None:
+    copied = copy(source, target)
+    assert outcomes(copied) == dict.fromkeys(SESSIONS, Outcome.COPIED)
+    assert without_heads(target) == without_heads(source)
+    assert not any(count.differs for count in compare_counts(source, target))
+    assert list(Repository(target).verify()) == []
+    assert Repository(target).latest_policy_version() == 7
+    assert read_stats(target).stored_tokens == read_stats(source).stored_tokens
+
+
+def test_a_run_is_resumed_where_it_broke_off(source: Engine, target: Engine) -> None:
+    first = list(islice(copy_sessions(source, target, chosen_sessions(source)), 2))
+    copied = copy(source, target)
+    assert outcomes(copied[:2]) == {one.session_id: Outcome.THERE for one in first}
+    assert {one.outcome for one in copied[2:]} == {Outcome.COPIED}
+    assert [one.digest for one in copied[:2]] == [one.digest for one in first]
+    assert without_heads(target) == without_heads(source)
+
+
+def test_the_digest_is_that_of_the_content(source: Engine, target: Engine) -> None:
+    digest = total_digest(copy(source, target))
+    assert total_digest(copy(source, target)[::-1]) == digest
+    assert total_digest(copy(target, source)) == digest
+    for engine in (source, target):
+        Repository(engine).add_reward("empty", Reward(1.0))
+    with target.begin() as connection:
+        connection.exec_driver_sql("UPDATE rewards SET recorded_at = (SELECT created_at FROM sessions LIMIT 1)")
+    assert outcomes(copy(source, target))["empty"] is Outcome.CONFLICT
+    assert total_digest(copy(source, target)) != digest
+
+
+def test_a_proxy_goes_on_in_the_other_database(source: Engine, target: Engine) -> None:
+    copy(source, target)
+    writer = Writer(target)
+    writer.submit(new_call(a_call("new", 4, session_id="first"))).result(30)
+    writer.close()
+    Repository(target).add_reward("first", Reward(2.0))
+    assert Repository(target).session("first").reward == Reward(2.0)
+    assert list(Repository(target).verify()) == []
+
+
+@ON_SQLITE_TARGET
+def test_another_content_there_is_left_as_it_is(source: Engine, target: Engine) -> None:
+    copy(source, target)
+    with target.begin() as connection:
+        connection.execute(update(completions).values(stop_reason="other").where(completions.c.call_id == "second-1"))
+    before = contents(target)
+    copied = copy(source, target)
+    assert outcomes(copied) == dict.fromkeys(SESSIONS, Outcome.THERE) | {"second": Outcome.CONFLICT}
+    assert contents(target) == before
+
+
+@ON_SQLITE_TARGET
+def test_what_is_damaged_here_is_named_and_the_rest_is_copied(source: Engine, target: Engine) -> None:
+    with source.begin() as connection:
+        connection.execute(delete(completions).where(completions.c.call_id == "second-1"))
+    copied = copy(source, target)
+    assert outcomes(copied) == dict.fromkeys(SESSIONS, Outcome.COPIED) | {"second": Outcome.DAMAGED}
+    (damaged,) = [one for one in copied if one.outcome is Outcome.DAMAGED]
+    assert "second-1" in str(damaged.why)
+    assert damaged.digest is None
+    differing = {count.table for count in compare_counts(source, target) if count.differs}
+    assert {"sessions", "calls", "completions"} <= differing
+    assert list(Repository(target).verify()) == []
+
+
+@ON_SQLITE_TARGET
+def test_names_that_are_taken_there_are_a_conflict(source: Engine, target: Engine) -> None:
+    writer = Writer(target)
+    writer.submit(new_call(a_call("first-1", 0, session_id="somebody else's"))).result(30)
+    writer.close()
+    copied = copy(source, target)
+    assert outcomes(copied)["first"] is Outcome.CONFLICT
+    assert "first" not in Repository(target).session_ids()
+    assert Repository(target).call("first-1").call.session_id == "somebody else's"
+
+
+@ON_SQLITE
+@ON_SQLITE_TARGET
+def test_rows_that_lack_or_are_too_many_are_seen(source: Engine, target: Engine) -> None:
+    copy(source, target)
+    with target.begin() as connection:
+        connection.execute(insert(call_facts).values(call_id="odd-1", recorded_at=NOW, name="x", value="y"))
+    assert [count.table for count in compare_counts(source, target) if count.differs] == ["call_facts"]
+    fact = {"call_id": "odd-1", "recorded_at": NOW, "name": "x", "value": "y"}
+    with source.begin() as connection:
+        connection.execute(insert(call_facts), [fact, fact])
+    assert [count.table for count in compare_counts(source, target) if count.differs] == ["call_facts"]
+
+
+@ON_SQLITE
+@ON_SQLITE_TARGET
+def test_other_sessions_there_do_not_count(source: Engine, target: Engine) -> None:
+    writer = Writer(target)
+    writer.submit(new_call(a_call("other", 0, session_id="other"))).result(30)
+    writer.close()
+    copy(source, target)
+    assert not any(count.differs for count in compare_counts(source, target))
+
+
+def test_a_session_that_has_gone_meanwhile(source: Engine, target: Engine) -> None:
+    assert outcomes(list(copy_sessions(source, target, ["nobody"]))) == {"nobody": Outcome.GONE}

@@ -1,0 +1,86 @@
+"""Nothing new builds on what was pruned, although the writer remembers it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from sqlalchemy import Engine
+
+from polarproxy.store.database import open_database
+from polarproxy.store.prune import Rule, prune
+from polarproxy.store.repository import Repository
+from polarproxy.store.writer import Writer
+from tests.store.samples import NOW, a_call, new_call
+
+SECONDS = 30
+SYSTEM = list(range(100))
+OLD = Rule(NOW + timedelta(days=1))
+YOUNG = NOW + timedelta(days=2)
+ROUNDS, TURNS = 12, 6
+
+
+def sweep(engine: Engine) -> int:
+    return sum(freed.sessions for freed in prune(engine, OLD))
+
+
+def test_a_sibling_of_a_pruned_session_stands_alone(engine: Engine, writer: Writer, repository: Repository) -> None:
+    body = b"x" * 1000
+    writer.submit(new_call(a_call("old", 0, SYSTEM, (1,), session_id="old", request_body=body))).result(SECONDS)
+    assert sweep(engine) == 1
+    call = a_call("new", 0, [*SYSTEM, 5], (1,), session_id="new", request_body=body, arrived_at=YOUNG)
+    writer.submit(new_call(call)).result(SECONDS)
+    assert repository.call("new").call == call
+    assert list(repository.verify()) == []
+
+
+def test_a_pruned_session_may_go_on(engine: Engine, writer: Writer, repository: Repository) -> None:
+    """With what its client sends now; its earlier calls are gone."""
+    first = a_call("c0", 0, SYSTEM, (1,), request_body=b"y" * 1000)
+    writer.submit(new_call(first)).result(SECONDS)
+    assert sweep(engine) == 1
+    call = a_call("c1", 1, [*SYSTEM, 1, 2], (3,), request_body=b"y" * 1001, arrived_at=YOUNG)
+    writer.submit(new_call(call)).result(SECONDS)
+    assert [captured.call for captured in repository.calls("s1")] == [call]
+    assert list(repository.verify()) == []
+    assert writer.failed == 0
+
+
+def test_writers_and_a_pruner_do_not_hurt_each_other(url: str, repository: Repository) -> None:
+    """Every second session is old as soon as it is stored; all of them begin alike, and with the same body."""
+    engines = [open_database(url) for _ in range(3)]
+    over = threading.Event()
+
+    def write(number: int) -> list[str]:
+        writer, young = Writer(engines[number]), []
+        for place in range(ROUNDS):
+            name = f"s{number}-{place}"
+            arrived_at = YOUNG if place % 2 else NOW
+            for turn in range(TURNS):
+                prompt = [*SYSTEM, *range(3 * turn)]
+                body = b"z" * (500 + turn)
+                call = a_call(
+                    f"{name}-{turn}", turn, prompt, (turn,), session_id=name, request_body=body, arrived_at=arrived_at
+                )
+                writer.submit(new_call(call)).result(SECONDS)
+            young += [name] if place % 2 else []
+        writer.close()
+        return young
+
+    def clean() -> int:
+        gone = 0
+        while not over.is_set():
+            gone += sweep(engines[2])
+        return gone
+
+    with ThreadPoolExecutor(3) as pool:
+        cleaning = pool.submit(clean)
+        try:
+            young = [name for done in pool.map(write, range(2)) for name in done]
+        finally:
+            over.set()
+        assert cleaning.result(SECONDS) > 0
+    for engine in engines:
+        engine.dispose()
+    assert list(repository.verify()) == []
+    for name in young:
+        assert [captured.call.ordinal for captured in repository.calls(name)] == list(range(TURNS))
