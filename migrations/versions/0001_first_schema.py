@@ -13,6 +13,7 @@ depends_on = None
 ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 LARGE = (
+    ("blobs", "data"),
     ("bodies", "data"),
     ("calls", "prompt_suffix"),
     ("calls", "headers"),
@@ -36,6 +37,20 @@ def upgrade() -> None:
         sa.Column("base_length", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_bodies")),
+    )
+    op.create_table(
+        "blobs",
+        sa.Column("digest", sa.LargeBinary(16), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_blobs")),
+    )
+    op.create_table(
+        "body_blobs",
+        sa.Column("body_digest", sa.LargeBinary(16), nullable=False),
+        sa.Column("blob_digest", sa.LargeBinary(16), nullable=False),
+        sa.ForeignKeyConstraint(["blob_digest"], ["blobs.digest"], name=op.f("fk_body_blobs_blob_digest_blobs")),
+        sa.ForeignKeyConstraint(["body_digest"], ["bodies.digest"], name=op.f("fk_body_blobs_body_digest_bodies")),
+        sa.PrimaryKeyConstraint("body_digest", "blob_digest", name=op.f("pk_body_blobs")),
     )
     op.create_table(
         "sessions",
@@ -214,4 +229,6 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_sessions_created_at"))
 
     op.drop_table("sessions")
+    op.drop_table("body_blobs")
+    op.drop_table("blobs")
     op.drop_table("bodies")

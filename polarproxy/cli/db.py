@@ -25,7 +25,9 @@ app.command()(migrate)
 def upgrade(db: Db = None) -> None:
     """Make the database, or bring it to this version's schema."""
     engine = open_database(database_url(db), create=True)
-    console.print(f"{database_url(db)} has schema {upgrade_database(engine)}")
+    console.print(
+        f"{engine.url.render_as_string(hide_password=True)} has schema {upgrade_database(engine)}", markup=False
+    )
     engine.dispose()
 
 

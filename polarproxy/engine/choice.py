@@ -8,6 +8,7 @@ numbers take a fraction of the room that their JSON takes.
 from __future__ import annotations
 
 import array
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
@@ -71,7 +72,11 @@ def is_null(raw: msgspec.Raw | None) -> bool:
 def floats(numbers: list[float | None]) -> bytes:
     """As little-endian float32; None becomes NaN, and what is too large infinite."""
     nan = float("nan")
-    return array.array("f", [nan if number is None else number for number in numbers]).tobytes()
+    known = [nan if number is None else number for number in numbers]
+    try:
+        return struct.pack(f"<{len(known)}f", *known)
+    except OverflowError:
+        return array.array("f", known).tobytes()
 
 
 @dataclass(slots=True)
@@ -83,8 +88,10 @@ class ChoiceCapture:
     """The first JSON array of ids, if it is a large one."""
     ids: bytearray = field(default_factory=bytearray)
     """The JSON arrays of ids that follow, one behind the other."""
-    first_logprobs: msgspec.Raw | None = None
+    first_logprobs: msgspec.Raw | memoryview | None = None
     """The first JSON object with logprobs, if it is a large one."""
+    first_numbers: list[float | None] | None = None
+    """The numbers in it. None: they were not read yet."""
     logprobs: bytearray = field(default_factory=bytearray)
     """The JSON objects with logprobs that follow, each with a comma behind it."""
     has_logprobs: bool = False
@@ -114,6 +121,11 @@ class ChoiceCapture:
             if len(self.logprobs) > _CONDENSED:
                 self.condense()
 
+    def take_whole(self, ids: msgspec.Raw, logprobs: memoryview, numbers: list[float | None]) -> None:
+        """Keeps the ids and logprobs of a whole reply, of which the numbers were read already."""
+        self.take(ids, None)
+        self.first_logprobs, self.first_numbers, self.has_logprobs = logprobs, numbers, True
+
     def condense(self) -> None:
         """Parses what came so far. What cannot be read is an error in the end, and not in the middle of a stream."""
         parsed = self._parsed or _Parsed()
@@ -123,7 +135,7 @@ class ChoiceCapture:
             except BadReply as error:
                 parsed.error = error
         self._parsed = parsed
-        self.first_ids = self.first_logprobs = None
+        self.first_ids = self.first_logprobs = self.first_numbers = None
         self.ids, self.logprobs = bytearray(), bytearray()
 
     def entries(self) -> list[LogprobEntry]:
@@ -136,6 +148,8 @@ class ChoiceCapture:
 
     def numbers(self) -> list[float | None]:
         """The log-probabilities that were not parsed yet; raises `BadReply` when they cannot be read."""
+        if self.first_numbers is not None and not self.logprobs:
+            return self.first_numbers
         found: list[float | None] = []
         for part in self.logprob_parts(_values):
             found += [entry.logprob for entry in part.content or ()]

@@ -18,31 +18,43 @@ def _address(data: bytes | memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
-def place_of(whole: bytes, part: msgspec.Raw) -> tuple[int, int]:
-    """Where a value that was decoded from `whole` begins and ends in it.
+class Places:
+    """Where the values stand that msgspec left as bytes when it decoded one text.
 
-    msgspec hands out values as views of the text that they were decoded from, so their address tells their place: what
-    lies elsewhere cannot have an address in between. Raises `BadReply` then, instead of cutting somewhere else.
+    It hands them out as views of the text, so their address tells their place: what lies elsewhere cannot have an address
+    in between.
     """
-    return _place(_address(whole), len(whole), part)
+
+    def __init__(self, whole: bytes) -> None:
+        self.whole = whole
+        self._beginning = _address(whole)
+
+    def of(self, part: msgspec.Raw) -> tuple[int, int]:
+        """Where a value begins and ends; raises `BadReply` when it is none of this text."""
+        view = memoryview(part)
+        start = _address(view) - self._beginning
+        stop = start + len(view)
+        if not 0 <= start < stop <= len(self.whole):
+            raise BadReply("a value of the engine's reply cannot be found in it")
+        return start, stop
+
+    def nulled(self, places: Iterable[tuple[int, int]]) -> bytes:
+        """The text with the values at these places replaced by `null`; all else is as it was."""
+        pieces: list[bytes] = []
+        at = 0
+        for start, stop in sorted(places):
+            pieces += (self.whole[at:start], b"null")
+            at = stop
+        pieces.append(self.whole[at:])
+        return b"".join(pieces)
 
 
-def _place(beginning: int, size: int, part: msgspec.Raw) -> tuple[int, int]:
-    view = memoryview(part)
-    start = _address(view) - beginning
-    stop = start + len(view)
-    if not 0 <= start < stop <= size:
-        raise BadReply("a value of the engine's reply cannot be found in it")
-    return start, stop
+def place_of(whole: bytes, part: msgspec.Raw) -> tuple[int, int]:
+    """Where a value that was decoded from `whole` begins and ends in it; raises `BadReply`."""
+    return Places(whole).of(part)
 
 
 def nulled(whole: bytes, parts: Iterable[msgspec.Raw]) -> bytes:
-    """The text with each of these values replaced by `null`; all else is as it was."""
-    beginning, size = _address(whole), len(whole)
-    pieces: list[bytes] = []
-    at = 0
-    for start, stop in sorted(_place(beginning, size, part) for part in parts):
-        pieces += (whole[at:start], b"null")
-        at = stop
-    pieces.append(whole[at:])
-    return b"".join(pieces)
+    """The text with each of these values replaced by `null`; all else is as it was. Raises `BadReply`."""
+    places = Places(whole)
+    return places.nulled(places.of(part) for part in parts)

@@ -23,8 +23,9 @@ from polarproxy.engine.capture import (
     is_true,
 )
 from polarproxy.engine.choice import NULL, is_null
-from polarproxy.engine.cuts import nulled
+from polarproxy.engine.cuts import Places, nulled
 from polarproxy.engine.plan import Plan, ReplyReader
+from polarproxy.engine.vllm_whole import whole_reply
 from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
@@ -141,7 +142,33 @@ class Reader(ReplyReader):
         return view
 
     def _cut_body(self, data: bytes) -> bytes:
-        """In one pass over the text: what the client did not ask for is cut out where it stands."""
+        """What the client did not ask for is cut out where it stands."""
+        view = None if self._asked.logprobs else self._cut_in_one_pass(data)
+        return self._cut_anywhere(data) if view is None else view
+
+    def _cut_in_one_pass(self, data: bytes) -> bytes | None:
+        """None: the reply is not quite as vLLM writes it, and nothing was kept of it."""
+        try:
+            reply = whole_reply.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        places = Places(data)
+        logprobs = [choice.place_of_logprobs(places) for choice in reply.choices]
+        if None in logprobs:
+            return None
+        unasked = [] if self._asked.prompt_ids else [reply.prompt_token_ids]
+        self._read_head(reply.prompt_token_ids, reply.model, reply.id, reply.usage)
+        cuts = list[tuple[int, int]]()
+        for choice, place in zip(reply.choices, logprobs, strict=True):
+            assert place is not None
+            view = memoryview(data)[slice(*place)]
+            self.capture.choice(choice.index).take_whole(choice.token_ids, view, choice.numbers())
+            self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
+            cuts.append(place)
+            unasked += [] if self._asked.token_ids else [choice.token_ids]
+        return places.nulled(cuts + [places.of(value) for value in unasked if not is_null(value)])
+
+    def _cut_anywhere(self, data: bytes) -> bytes:
         try:
             reply = _reply.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -231,8 +258,12 @@ class Reader(ReplyReader):
         stop: msgspec.Raw | None,
     ) -> bool:
         """Keeps the tokens of a choice; whether it has said why it ended."""
+        self.capture.choice(index).take(token_ids, logprobs)
+        return self._read_end(index, finish, stop)
+
+    def _read_end(self, index: int, finish: msgspec.Raw | None, stop: msgspec.Raw | None) -> bool:
+        """Whether a choice has said why it ended."""
         kept = self.capture.choice(index)
-        kept.take(token_ids, logprobs)
         if kept.finish is None:
             kept.finish = finish_reason(finish)
             if kept.finish is not None:

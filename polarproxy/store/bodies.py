@@ -1,7 +1,7 @@
 """Request bodies: each stored as what differs from an earlier one of its session, found by content.
 
 A harness sends its whole history with every call, so most of a body stands in the one before it. What is stored is a
-digest of the whole, the length of the beginning that a base has too, and the rest.
+digest of the whole, the length of the beginning that a base has too, and the rest, without the images in it (`blobs`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sqlalchemy import select
 
 from polarproxy.errors import StoreDamaged
 from polarproxy.store import codec
-from polarproxy.store.schema import bodies
+from polarproxy.store.blobs import put_back, take_out
+from polarproxy.store.schema import blobs, bodies
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
@@ -46,6 +47,25 @@ class _Known:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class BodyRows:
+    """A body as it is stored."""
+
+    body: Row
+    """Of `bodies`."""
+    _blobs: dict[bytes, bytes]
+
+    @property
+    def blobs(self) -> list[Row]:
+        """Of `blobs`."""
+        return [{"digest": digest, "data": data} for digest, data in self._blobs.items()]
+
+    @property
+    def references(self) -> list[Row]:
+        """Of `body_blobs`."""
+        return [{"body_digest": self.body["digest"], "blob_digest": digest} for digest in self._blobs]
+
+
 class BodyBases:
     """The latest body of each session; bounded in memory, and right also when it is empty."""
 
@@ -54,20 +74,22 @@ class BodyBases:
         self._bytes = 0
         self._latest: OrderedDict[str, _Known] = OrderedDict()
 
-    def row(self, session_id: str, body: bytes) -> Row:
-        """The row of `bodies`, its data not compressed yet."""
+    def rows(self, session_id: str, body: bytes) -> BodyRows:
+        """The rows of a body, its data not compressed yet."""
         base = self._latest.get(session_id)
         shared = 0 if base is None else shared_bytes(base.body, body)
         digest = codec.digest(body)
         if base is None or shared < _MIN_SHARED or base.digest == digest:
             base, shared = None, 0
-        return {
+        rest, blobs = take_out(body[shared:])
+        row = {
             "digest": digest,
             "length": len(body),
             "base_digest": None if base is None else base.digest,
             "base_length": shared,
-            "data": body[shared:],
+            "data": rest,
         }
+        return BodyRows(row, blobs)
 
     def add(self, session_id: str, digest: bytes, body: bytes) -> None:
         """Remembers a body that was stored."""
@@ -111,8 +133,12 @@ class BodyReader:
             raise StoreDamaged(f"body {digest.hex()} is missing")
         return row
 
+    def _blob(self, digest: bytes) -> bytes | None:
+        data: bytes | None = self._connection.execute(select(blobs.c.data).where(blobs.c.digest == digest)).scalar()
+        return data
+
     def _rebuild(self, row: RowMapping) -> bytes:
-        rest = codec.decompress(row["data"])
+        rest = put_back(codec.decompress(row["data"]), self._blob)
         body = rest if row["base_digest"] is None else self._bodies[row["base_digest"]][: row["base_length"]] + rest
         if len(body) != row["length"] or codec.digest(body) != row["digest"]:
             raise StoreDamaged(f"body {row['digest'].hex()}: the bytes do not match their digest")

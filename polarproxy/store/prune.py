@@ -24,7 +24,7 @@ from polarproxy.store.schema import (
     session_heads,
     sessions,
 )
-from polarproxy.store.sweep import sweep_bodies, unused_bodies
+from polarproxy.store.sweep import sweep_blobs, sweep_bodies, unused_bodies
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -104,6 +104,8 @@ def prune(engine: Engine, rule: Rule) -> Generator[Freed, None, None]:
             yield freed
         for count, size in sweep_bodies(connection):
             yield Freed(bodies=count, body_bytes=size)
+        _, size = sweep_blobs(connection)
+        yield Freed(body_bytes=size)
 
 
 def free_bytes(engine: Engine) -> int | None:
@@ -175,9 +177,12 @@ def _batches(found: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
 
 def _remove(connection: Connection, rule: Rule, batch: Sequence[str]) -> Freed:
     """Removes those of these sessions that are still old."""
-    still = select(sessions.c.session_id).where(sessions.c.session_id.in_(batch), rule.condition).with_for_update()
+    # Whether they are is asked once they are locked: what was committed while we waited for the locks counts.
+    locked = select(sessions.c.session_id).where(sessions.c.session_id.in_(batch)).order_by(sessions.c.session_id)
+    held = list(connection.execute(locked.with_for_update()).scalars())
+    still = select(sessions.c.session_id).where(sessions.c.session_id.in_(held), rule.condition)
     ids = list(connection.execute(still).scalars())
-    chosen = select(calls.c.call_id).where(calls.c.session_id.in_(ids))
+    chosen = select(calls.c.call_id).where(calls.c.session_id.in_(ids)).order_by(calls.c.call_id)
     # From here on nobody can begin to build on them (see `Receiver`).
     connection.execute(chosen.with_for_update()).all()
     rebased = rebase_dependents(connection, ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,15 @@ from sqlalchemy.exc import DataError, IntegrityError
 from polarproxy.errors import StoreConflict
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
-from polarproxy.store.bodies import BodyBases
+from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.checking import check_call, check_session, stored_row
 from polarproxy.store.database import for_writing, reason
 from polarproxy.store.entries import ContentDigest
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.schema import (
+    blobs,
     bodies,
+    body_blobs,
     call_facts,
     calls,
     completions,
@@ -97,21 +100,23 @@ class Receiver:
             self._inserts.run(connection, policy_versions, found, once=True)
 
     def _store_calls(self, connection: Connection, some: Sequence[Checked]) -> None:
-        body_rows = [row for checked in some for row in self._body_rows(checked)]
+        stored = [rows for checked in some for rows in self._body_rows(checked)]
         call_rows = [self._call_row(connection, checked) for checked in some]
         run = self._inserts.run
-        run(connection, bodies, body_rows, once=True)
+        run(connection, bodies, [one.body for one in stored], once=True)
+        run(connection, blobs, [row for one in stored for row in one.blobs], once=True)
+        run(connection, body_blobs, [row for one in stored for row in one.references], once=True)
         run(connection, calls, call_rows)
         run(connection, completions, [row for checked in some for row in checked.completions])
         run(connection, call_facts, [row for checked in some for row in checked.facts])
         run(connection, responses, [row for checked in some for row in checked.responses])
 
-    def _body_rows(self, checked: Checked) -> Iterator[Row]:
+    def _body_rows(self, checked: Checked) -> Iterator[BodyRows]:
         session_id, body = checked.call.session_id, checked.entry.body
         if body is not None:
-            row = self._bodies.row(session_id, body)
-            self._bodies.add(session_id, row["digest"], body)
-            yield row | {"data": codec.compress(row["data"])}
+            stored = self._bodies.rows(session_id, body)
+            self._bodies.add(session_id, stored.body["digest"], body)
+            yield replace(stored, body=stored.body | {"data": codec.compress(stored.body["data"])})
 
     def _call_row(self, connection: Connection, checked: Checked) -> Row:
         call = checked.call

@@ -162,6 +162,20 @@ bodies = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("digest", LargeBinary(16), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+body_blobs = Table(
+    "body_blobs",
+    metadata,
+    Column("body_digest", ForeignKey("bodies.digest"), primary_key=True),
+    Column("blob_digest", ForeignKey("blobs.digest"), primary_key=True),
+)
+
 responses = Table(
     "responses",
     metadata,

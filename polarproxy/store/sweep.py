@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, delete, func, select, true
+from sqlalchemy import ColumnElement, delete, exists, func, select, true
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.store.schema import bodies, calls
+from polarproxy.store.schema import blobs, bodies, body_blobs, calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,5 +83,16 @@ def _remove(connection: Connection, candidates: Sequence[bytes], removed: set[by
         if digest not in used and removed.issuperset(dependents.get(digest, ())):
             removed.add(digest)
             gone.append(digest)
+    connection.execute(delete(body_blobs).where(body_blobs.c.body_digest.in_(gone)))
     connection.execute(delete(bodies).where(bodies.c.digest.in_(gone)))
     return gone
+
+
+def sweep_blobs(connection: Connection) -> tuple[int, int]:
+    """Removes the images that no body holds any more; how many, and how many bytes."""
+    unused = ~exists().where(body_blobs.c.blob_digest == blobs.c.digest)
+    with connection.begin():
+        size = func.coalesce(func.sum(func.length(blobs.c.data)), 0)
+        found = connection.execute(select(func.count(), size).where(unused)).one()
+        connection.execute(delete(blobs).where(unused))
+    return found[0], int(found[1])

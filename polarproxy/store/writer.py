@@ -21,12 +21,22 @@ from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
 from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
-from polarproxy.store.bodies import BodyBases
+from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.database import for_writing, reason, was_rolled_back
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.repository import read_call
-from polarproxy.store.schema import bodies, call_facts, calls, completions, responses, sessions, token_texts
+from polarproxy.store.schema import (
+    blobs,
+    bodies,
+    body_blobs,
+    call_facts,
+    calls,
+    completions,
+    responses,
+    sessions,
+    token_texts,
+)
 from polarproxy.store.standing import bases_stand
 from polarproxy.store.tokens import PromptReader
 
@@ -235,7 +245,7 @@ class Writer:
                 self._bodies.add(item.call.session_id, codec.digest(item.call.request_body), item.call.request_body)
 
     def _write_calls(self, connection: Connection, new: Sequence[NewCall]) -> None:
-        body_rows: list[rows.Row] = []
+        stored: list[BodyRows] = []
         call_rows: list[rows.Row] = []
         completion_rows: list[rows.Row] = []
         text_rows: list[rows.Row] = []
@@ -243,8 +253,8 @@ class Writer:
             call = item.call
             body_digest = None
             if call.request_body:
-                body_rows.append(self._bodies.row(call.session_id, call.request_body))
-                body_digest = body_rows[-1]["digest"]
+                stored.append(self._bodies.rows(call.session_id, call.request_body))
+                body_digest = stored[-1].body["digest"]
             base = None
             if call.prompt_token_ids is not None:
                 self._warm(connection, call)
@@ -253,6 +263,7 @@ class Writer:
             completion_rows.extend(rows.completion_rows(call))
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
+        body_rows = [one.body for one in stored]
         if not bases_stand(connection, call_rows, body_rows):
             raise _Pruned
         response_rows = [item.response.row(item.call.call_id) for item in new if item.response is not None]
@@ -260,6 +271,8 @@ class Writer:
         _compress(call_rows, "prompt_suffix")
         _compress(completion_rows, "token_ids")
         self._inserts.run(connection, bodies, body_rows, once=True)
+        self._inserts.run(connection, blobs, [row for one in stored for row in one.blobs], once=True)
+        self._inserts.run(connection, body_blobs, [row for one in stored for row in one.references], once=True)
         self._inserts.run(connection, calls, call_rows)
         self._inserts.run(connection, completions, completion_rows)
         self._inserts.run(connection, token_texts, text_rows, once=True)

@@ -1,5 +1,6 @@
 """What is old goes with all that only it used; what others build on stays readable, whoever built on whom."""
 
+from base64 import b64encode
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
@@ -246,3 +247,19 @@ def test_whoever_builds_on_whom(databases: Databases, drawn: list[int], days: in
         assert freed.sessions == len(drawn) - len(kept)
         assert list(repository.verify()) == []
         engine.dispose()
+
+
+def test_an_image_goes_with_the_last_body_that_holds_it(engine: Engine) -> None:
+    image = b64encode(bytes(range(256)) * 8)
+    writer = Writer(engine)
+    for session, days in (("old", 40), ("older", 50), ("young", 20)):
+        body = b'"%b data:image/png;base64,%b"' % (session.encode(), image if session != "young" else b"")
+        when = NOW - timedelta(days=days)
+        call = a_call(f"{session}-0", 0, session_id=session, request_body=body, arrived_at=when)
+        writer.submit(replace(new_call(call), session=replace(a_session(session), created_at=when))).result(SECONDS)
+    writer.close()
+    assert counts(engine)["blobs"] == 1
+    for age, left in ((45, 1), (30, 0)):
+        pruned(engine, Rule(NOW - timedelta(days=age)))
+        assert (counts(engine)["blobs"], counts(engine)["body_blobs"]) == (left, left)
+        assert list(Repository(engine).verify()) == []

@@ -1,0 +1,68 @@
+"""A whole chat reply of vLLM, read in one pass: the log-probabilities as numbers, all else as the bytes that came in.
+
+To be cut out, a value must be known by its place, and msgspec tells the place of what it leaves as bytes only. The logprobs
+are half of a reply; reading them twice, once for their place and once for their numbers, would be the dearest part of
+recording. Their place follows from their neighbours, whose places are known: the message before them, the last member of
+their last entry, and the member after them. Where these do not stand as vLLM writes them, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from polarproxy.engine.choice import NULL
+from polarproxy.engine.cuts import Places
+
+_BEFORE = b',"logprobs":'
+_OPENING = b',"logprobs":{"content":['
+_CLOSING = b"}]}"
+_AFTER = b'}]},"finish_reason":'
+
+
+class _Entry(msgspec.Struct, gc=False):
+    logprob: float | None = None
+    top_logprobs: msgspec.Raw = NULL
+    """The last member of an entry."""
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Entry] | None = None
+
+
+class WholeChoice(msgspec.Struct):
+    """The members of a choice that are read."""
+
+    index: int = 0
+    message: msgspec.Raw = NULL
+    logprobs: _Logprobs | None = None
+    finish_reason: msgspec.Raw = NULL
+    stop_reason: msgspec.Raw = NULL
+    token_ids: msgspec.Raw = NULL
+
+    def numbers(self) -> list[float | None]:
+        """The log-probabilities, None where the engine could not write one."""
+        return [] if self.logprobs is None else [entry.logprob for entry in self.logprobs.content or ()]
+
+    def place_of_logprobs(self, places: Places) -> tuple[int, int] | None:
+        """Where they begin and end. None: they are null or absent, or do not stand where they are looked for."""
+        entries = self.logprobs and self.logprobs.content
+        if not entries or self.message is NULL or entries[-1].top_logprobs is NULL:
+            return None
+        _, before = places.of(self.message)
+        _, last = places.of(entries[-1].top_logprobs)
+        if not places.whole.startswith(_OPENING, before) or not places.whole.startswith(_AFTER, last):
+            return None
+        return before + len(_BEFORE), last + len(_CLOSING)
+
+
+class WholeReply(msgspec.Struct):
+    """The members of a reply that are read."""
+
+    choices: list[WholeChoice]
+    id: msgspec.Raw = NULL
+    model: msgspec.Raw = NULL
+    prompt_token_ids: msgspec.Raw = NULL
+    usage: msgspec.Raw = NULL
+
+
+whole_reply = msgspec.json.Decoder(WholeReply)
