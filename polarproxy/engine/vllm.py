@@ -23,9 +23,9 @@ from polarproxy.engine.capture import (
     is_true,
 )
 from polarproxy.engine.choice import NULL, is_null
-from polarproxy.engine.cuts import Places, nulled
+from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
-from polarproxy.engine.vllm_whole import whole_reply
+from polarproxy.engine.vllm_whole import read_whole
 from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
@@ -148,25 +148,19 @@ class Reader(ReplyReader):
 
     def _cut_in_one_pass(self, data: bytes) -> bytes | None:
         """None: the reply is not quite as vLLM writes it, and nothing was kept of it."""
-        try:
-            reply = whole_reply.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        read = read_whole(data)
+        if read is None:
             return None
-        places = Places(data)
-        logprobs = [choice.place_of_logprobs(places) for choice in reply.choices]
-        if None in logprobs:
-            return None
-        unasked = [] if self._asked.prompt_ids else [reply.prompt_token_ids]
+        reply, asked, cuts = read.reply, self._asked, [*read.logprobs]
         self._read_head(reply.prompt_token_ids, reply.model, reply.id, reply.usage)
-        cuts = list[tuple[int, int]]()
-        for choice, place in zip(reply.choices, logprobs, strict=True):
-            assert place is not None
-            view = memoryview(data)[slice(*place)]
-            self.capture.choice(choice.index).take_whole(choice.token_ids, view, choice.numbers())
+        unasked = [] if asked.prompt_ids else [reply.prompt_token_ids]
+        for choice, place in zip(reply.choices, read.logprobs, strict=True):
+            logprobs = memoryview(data)[slice(*place)]
+            self.capture.choice(choice.index).take_whole(choice.token_ids, logprobs, choice.numbers())
             self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
-            cuts.append(place)
-            unasked += [] if self._asked.token_ids else [choice.token_ids]
-        return places.nulled(cuts + [places.of(value) for value in unasked if not is_null(value)])
+            unasked += [] if asked.token_ids else [choice.token_ids]
+        cuts += [read.places.of(value) for value in unasked if not is_null(value)]
+        return read.places.nulled(cuts)
 
     def _cut_anywhere(self, data: bytes) -> bytes:
         try:

@@ -8,6 +8,8 @@ their last entry, and the member after them. Where these do not stand as vLLM wr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from polarproxy.engine.choice import NULL
@@ -65,4 +67,28 @@ class WholeReply(msgspec.Struct):
     usage: msgspec.Raw = NULL
 
 
-whole_reply = msgspec.json.Decoder(WholeReply)
+_reply = msgspec.json.Decoder(WholeReply)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A reply, and where the logprobs of each choice stand in it."""
+
+    reply: WholeReply
+    places: Places
+    logprobs: list[tuple[int, int]]
+
+
+def read_whole(data: bytes) -> Read | None:
+    """None: the reply is not quite as vLLM writes it, or is none."""
+    try:
+        reply = _reply.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    places, found = Places(data), list[tuple[int, int]]()
+    for choice in reply.choices:
+        place = choice.place_of_logprobs(places)
+        if place is None:
+            return None
+        found.append(place)
+    return Read(reply, places, found)

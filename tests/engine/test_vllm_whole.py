@@ -1,0 +1,111 @@
+"""Reading a whole reply in one pass gives what reading it twice gives, or nothing at all."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polarproxy.engine.vllm import Asked, Reader
+from polarproxy.engine.vllm_whole import read_whole
+from polarproxy.errors import BadReply
+
+TEXT = st.text(max_size=6)
+VALUE = st.one_of(st.none(), st.floats(-20, 0, width=32), st.integers(-5, 0))
+TOP = st.lists(st.fixed_dictionaries({"token": TEXT, "logprob": VALUE, "bytes": st.none()}), max_size=2)
+USUAL = ["index", "message", "logprobs", "finish_reason", "stop_reason", "token_ids"]
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[dict[str, Any]]:
+    names = draw(
+        st.sampled_from(
+            [["token", "logprob", "bytes", "top_logprobs"]] * 3 + [["top_logprobs", "logprob"], ["logprob"]]
+        )
+    )
+    made = {"token": TEXT, "logprob": VALUE, "bytes": st.none(), "top_logprobs": TOP}
+    return [{name: draw(made[name]) for name in names} for _ in range(draw(st.integers(0, 3)))]
+
+
+@st.composite
+def choice(draw: st.DrawFn, index: int) -> dict[str, Any]:
+    """A choice; three of four have their members as vLLM has them."""
+    ids = draw(st.lists(st.integers(0, 2**31 - 1), max_size=3))
+    logprobs = {"content": draw(entries())}
+    members = {
+        "index": index,
+        "message": {"content": draw(TEXT), "logprobs": None},
+        "logprobs": draw(
+            st.sampled_from([logprobs, logprobs, logprobs, None, {"content": None}, {**logprobs, "refusal": [1]}])
+        ),
+        "finish_reason": draw(st.sampled_from(["stop", "length", None])),
+        "stop_reason": None,
+        "token_ids": draw(st.sampled_from([ids, None])),
+        "extra": {"content": [{"top_logprobs": []}]},
+    }
+    if draw(st.integers(0, 3)):
+        return {name: members[name] for name in USUAL}
+    return {name: members[name] for name in draw(st.permutations(sorted(members)))[: draw(st.integers(2, 7))]}
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> bytes:
+    body = {
+        "id": "x",
+        "choices": [draw(choice(index)) for index in range(draw(st.integers(0, 2)))],
+        "model": "m",
+        "prompt_token_ids": draw(st.sampled_from([[1, 2], [], None])),
+    }
+    separators = draw(st.sampled_from([(",", ":"), (",", ":"), (", ", ": "), (",", ":\n ")]))
+    return json.dumps(body, separators=separators, ensure_ascii=draw(st.booleans())).encode()
+
+
+def read(data: bytes, asked: Asked) -> tuple[object, ...]:
+    made = Reader(asked)
+    view = made.body(data)
+    capture = made.capture
+    try:
+        done: object = [
+            (one.index, one.token_ids, one.logprobs and one.logprobs.raw, one.finish_reason)
+            for one in capture.completions()
+        ]
+    except BadReply as error:
+        done = str(error)
+    ids = (
+        {token_id for one in capture.choices.values() for token_id in one.token_ids()} if isinstance(done, list) else ()
+    )
+    texts = capture.token_texts(ids) if ids else None
+    return view, done, capture.prompt, capture.model, texts
+
+
+@given(replies(), st.builds(Asked, prompt_ids=st.booleans(), token_ids=st.booleans()))
+def test_one_pass_or_two(data: bytes, asked: Asked) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reader, "_cut_in_one_pass", lambda _self, _data: None)
+        twice = read(data, asked)
+    assert read(data, asked) == twice
+
+
+def whole(
+    logprobs: str = '{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}]}', more: str = ""
+) -> bytes:
+    choice = (
+        f'{{"index":0,"message":{{"content":"a"}},"logprobs":{logprobs},{more}"finish_reason":"stop","token_ids":[7]}}'
+    )
+    return f'{{"choices":[{choice}]}}'.encode()
+
+
+def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
+    found = read_whole(whole())
+    assert found is not None
+    start, stop = found.logprobs[0]
+    assert json.loads(whole()[start:stop])["content"][0]["token"] == "a"
+    assert json.loads(Reader(Asked()).body(whole()))["choices"][0]["logprobs"] is None
+
+
+@pytest.mark.parametrize("more", ['"x":1,', '"x":{"content":[{"top_logprobs":[]}]},', '"x":[{"a":[{}]}],'])
+def test_with_another_member_in_between_nothing_is_guessed(more: str) -> None:
+    assert read_whole(whole(more=more)) is None
+    cut = json.loads(Reader(Asked()).body(whole(more=more)))["choices"][0]
+    assert (cut["logprobs"], "x" in cut) == (None, True)
