@@ -40,7 +40,8 @@ Api = Any
 @pytest.fixture
 async def urls(vllm_chat: VllmServer, tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
     """Base URLs for the SDK: vLLM's own and the proxy's."""
-    settings = Settings(upstream=vllm_chat.url, port=0, db=f"sqlite:///{tmp_path}/polar.db")
+    # Names go on as they are: what vLLM says to an unknown one is compared too.
+    settings = Settings(upstream=vllm_chat.url, port=0, db=f"sqlite:///{tmp_path}/polar.db", model_map="off")
     async with running_proxy(settings) as (base, _):
         yield f"{vllm_chat.url}/v1", f"{base}/v1"
 

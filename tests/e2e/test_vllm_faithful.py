@@ -47,7 +47,8 @@ class Both:
 
 @pytest.fixture
 async def both(vllm_chat: VllmServer, tmp_path: Path) -> AsyncIterator[Both]:
-    settings = Settings(upstream=vllm_chat.url, port=0, db=f"sqlite:///{tmp_path}/polar.db")
+    # Names go on as they are: what vLLM says to an unknown one is compared too.
+    settings = Settings(upstream=vllm_chat.url, port=0, db=f"sqlite:///{tmp_path}/polar.db", model_map="off")
     async with running_proxy(settings) as (base, parts):
         yield Both(vllm_chat.url, f"{base}/s/rollout-1", "rollout-1", parts)
 
