@@ -35,6 +35,10 @@ class ContentsWriter:
         contents: list[Content] = []
         for place, message in enumerate(messages):
             where = f"messages[{place}]"
+            if place and _run_together(messages[place - 1], message):
+                self.losses.append(
+                    Loss(where, "read as one turn with the one before it; a thought may merge with another")
+                )
             if message.name is not None:
                 self.losses.append(Loss(f"{where}.name", "contents have no name; left out"))
             if message.role not in _HEAD:
@@ -110,3 +114,10 @@ class ContentsWriter:
             response=msgspec.Raw(result_object("".join(texts), result.is_error) if texts else b"{}"),
             parts=[self._media(part, where) for part in result.content if isinstance(part, Media)] or UNSET,
         )
+
+
+def _run_together(before: Message, message: Message) -> bool:
+    """Whether two turns of the model, which the API reads as one, hold a thought that another provider signed."""
+    if before.role != "assistant" or message.role != "assistant":
+        return False
+    return any(isinstance(part, Thinking) and part.seal is not None for part in (*before.parts, *message.parts))
