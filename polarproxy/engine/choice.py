@@ -25,7 +25,7 @@ NULL = msgspec.Raw(b"null")
 _NO_IDS = b"[]"
 _COPIED = 1024
 """A first piece of more bytes is kept as the view of the reply that it is: mostly it is the only one."""
-_CONDENSED = 1 << 14
+_CONDENSED = 1 << 16
 """Bytes of logprobs that are kept as they came."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -34,7 +35,7 @@ _RECORDED = frozenset(
     {"user-agent", "content-type", "originator", "session-id", "session_id", "thread-id", "thread_id", "accept"}
 )
 _RECORDED_PREFIXES = ("x-", "anthropic-", "openai-")
-_SECRET_WORDS = ("key", "token", "secret", "auth", "cookie", "password", "credential")
+_SECRET = re.compile("key|token|secret|auth|cookie|password|credential")
 
 _KEY_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
@@ -94,11 +95,11 @@ def to_record(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]
 
 
 def _is_recorded(name: str, value: str) -> bool:
-    if PREFIX in value or any(word in name for word in _SECRET_WORDS):
+    if name not in _RECORDED and not name.startswith(_RECORDED_PREFIXES):
         return False
-    return name in _RECORDED or name.startswith(_RECORDED_PREFIXES)
+    return PREFIX not in value and _SECRET.search(name) is None
 
 
 def _text(value: str) -> str:
     """A header's value as text that can be written; bytes that are none become U+FFFD."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -18,7 +18,9 @@ from polarproxy.store import codec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_LONG = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
+_LEAST = 1024
+_LONG = re.compile(rb"[A-Za-z0-9+/]{%d,}={0,2}" % _LEAST)
+_OTHERS = (b'"', b"\\", b"-", b"_", b".", b",")
 _TAKEN = re.compile(rb"\0(\0|[0-9a-f]{32}\0)")
 """What stands for a blob, or for a NUL byte of the body's own."""
 
@@ -26,6 +28,9 @@ _TAKEN = re.compile(rb"\0(\0|[0-9a-f]{32}\0)")
 def take_out(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """The body without its blobs, and the blobs by their digests."""
     blobs: dict[bytes, bytes] = {}
+    escaped = body.replace(b"\0", b"\0\0")
+    if not _may_hold_one(escaped):
+        return escaped, blobs
 
     def taken(match: re.Match[bytes]) -> bytes:
         text = match[0]
@@ -39,7 +44,22 @@ def take_out(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
         blobs[digest] = blob
         return b"\0%b\0" % digest.hex().encode()
 
-    return _LONG.sub(taken, body.replace(b"\0", b"\0\0")), blobs
+    return _LONG.sub(taken, escaped), blobs
+
+
+def _may_hold_one(body: bytes) -> bool:
+    """Whether any stretch is long enough and has no character in it that no base64 text has. Most bodies are text, of
+    which this looks at one character in a thousand; the expression would look at each."""
+    at = 0
+    while at + _LEAST <= len(body):
+        stop = at + _LEAST
+        last = body.rfind(b" ", at, stop)
+        if last < 0:
+            last = max(body.rfind(other, at, stop) for other in _OTHERS)
+        if last < 0:
+            return True
+        at = last + 1
+    return False
 
 
 def put_back(body: bytes, blob: Callable[[bytes], bytes | None]) -> bytes:

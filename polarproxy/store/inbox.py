@@ -19,15 +19,26 @@ from polarproxy.errors import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-MAX_GROUP = 256
-GATHER_S = 0.005
-"""How long a group is left to grow when the one before held several calls. Each commit costs the same whatever it holds."""
-PATIENCE_S = 0.05
-"""How long items that nobody waits for may wait for one to be committed with. A flush of their own would cost as much."""
-
 T = TypeVar("T")
 Done: TypeAlias = "Future[None] | asyncio.Future[None] | None"
 """Who waits. None: nobody."""
+
+MAX_GROUP = 256
+PATIENCE_S = 0.05
+"""How long items that nobody waits for may wait for one to be committed with. A flush of their own would cost as much."""
+_GATHER_S = 0.002
+_GATHER_MOST_S = 0.012
+_LULL_S = 0.05
+"""When nothing has come for so long, there is no reason to expect more."""
+
+
+def gathering(latest: int) -> float:
+    """How many seconds a group is left to grow when the one before held so many calls.
+
+    A commit costs much the same whatever it holds, so under load few large groups leave more time for everything else. A
+    call that comes alone waits for nobody.
+    """
+    return min(_GATHER_MOST_S, _GATHER_S * max(0, latest - 1))
 
 
 class Inbox(Generic[T]):
@@ -69,13 +80,14 @@ class Inbox(Generic[T]):
                 self._queue.put(None)
         return was_open
 
-    def next_group(self, *, gather: bool) -> tuple[list[tuple[T, Done]], bool]:
-        """Waits for items; whether none will follow. `gather`: others are about to arrive, and are waited for a little."""
+    def next_group(self, gather: float = 0.0) -> tuple[list[tuple[T, Done]], bool]:
+        """Waits for items; whether none will follow. When there is one, others are waited for, for `gather` seconds."""
         group: list[tuple[T, Done]] = []
         urgent, deadline = False, 0.0
+        idle_since = time.monotonic()
         entry = self._queue.get()
-        if gather:
-            time.sleep(GATHER_S)
+        if gather and time.monotonic() - idle_since < _LULL_S:
+            time.sleep(gather)
         while entry is not None:
             item, done = entry
             if isinstance(done, Future):

@@ -51,16 +51,12 @@ class Row:
     def ratio(self, rounds: list[Round], target: str) -> float | None:
         """This target's figure over nginx's; None without both.
 
-        The median of the rounds' own ratios, which takes out what a whole round suffered from; for added figures,
-        differences that can come near zero in a round, the ratio of the medians.
+        The median of the rounds' own ratios, which takes out what a whole round suffered from. An added figure is a
+        difference, which can be nothing at all in a round of noise; such a round says nothing.
         """
-        ours, base = self.samples(rounds, target), self.samples(rounds, BASE)
-        if not ours or not base:
-            return None
-        if self.added:
-            floor = statistics.median(base)
-            return statistics.median(ours) / floor if floor > 0 else None
-        return statistics.median(one / other for one, other in zip(ours, base, strict=True))
+        pairs = zip(self.samples(rounds, target), self.samples(rounds, BASE), strict=False)
+        ratios = [ours / base for ours, base in pairs if base > 0]
+        return statistics.median(ratios) if ratios else None
 
 
 ROWS = (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.store.blobs import put_back, take_out
+from polarproxy.store.blobs import _LONG, _may_hold_one, put_back, take_out
 
 IMAGE = bytes(range(256)) * 8
 OTHER = bytes(reversed(IMAGE))
@@ -26,6 +26,16 @@ SPANS = st.one_of(
 def test_any_body_comes_back_as_it_was(body: bytes) -> None:
     rest, blobs = take_out(body)
     assert put_back(rest, blobs.get) == body
+
+
+@given(st.lists(st.one_of(SPANS, st.sampled_from([b" ", b'"', b"a" * 700, b"!" * 1500])), max_size=8).map(b"".join))
+def test_looking_here_and_there_overlooks_nothing(body: bytes) -> None:
+    assert _may_hold_one(body) or _LONG.search(body) is None
+
+
+def test_text_is_not_looked_at_closely() -> None:
+    assert not _may_hold_one(b"a word and another one, " * 500)
+    assert not _may_hold_one(b"short")
 
 
 def test_an_image_is_taken_out_once_however_often_it_stands_there() -> None:
