@@ -77,6 +77,9 @@ class Asked:
         return self.prompt_ids and self.token_ids and self.logprobs and self.reasoning
 
 
+_EVERYTHING = Asked(prompt_ids=True, token_ids=True, logprobs=True, reasoning=True)
+
+
 def ask(fields: Fields) -> tuple[Fields, Asked]:
     """The request to send, and what the client itself asked for.
 
@@ -102,10 +105,14 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     return sent, asked
 
 
-def plan(fields: Fields, *, stream: bool, earlier: ParsedIds | None = None) -> Plan:
-    """How to send one request to vLLM and read what comes back. `earlier`: the session's previous prompt, if it is at hand."""
+def plan(fields: Fields, *, stream: bool, earlier: ParsedIds | None = None, as_it_comes: bool = False) -> Plan:
+    """How to send one request to vLLM and read what comes back.
+
+    `earlier`: the session's previous prompt, if it is at hand. `as_it_comes`: the reply is read once more, by who puts it
+    into another dialect, so that nothing need be cut out of it.
+    """
     sent, asked = ask(fields)
-    return Plan(body=_encode(sent), stream=stream, reader=Reader(asked, earlier))
+    return Plan(body=_encode(sent), stream=stream, reader=Reader(_EVERYTHING if as_it_comes else asked, earlier))
 
 
 class Reader(ReplyReader):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
@@ -35,6 +34,7 @@ from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
+from polarproxy.wire.responses.items import read_head
 from polarproxy.wire.surrogates import whole_characters
 
 if TYPE_CHECKING:
@@ -127,15 +127,17 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
 
 async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:
     """A model route."""
-    raw_path = http.rel_url.raw_path
-    dialect = dialect_of(without_prefix(raw_path), http.headers)
-    try:
-        address = locate(raw_path, http.headers, http.query, parts.signer)
-    except BadKey as error:
-        return refuse_for(error, dialect)
+    return await _answered(
+        _admitted(parts, http), lambda: dialect_of(without_prefix(http.rel_url.raw_path), http.headers)
+    )
+
+
+async def _admitted(parts: Parts, http: web.Request) -> web.StreamResponse:
+    """Raises `BadKey` for who may not come in."""
+    address = locate(http.rel_url.raw_path, http.headers, http.query, parts.signer)
     if parts.settings.auth_required and not address.signed:
-        return refuse(401, "this proxy serves signed session keys only; POST /api/sessions returns one", dialect)
-    return await _answered(_dispatch(parts, http, address), dialect)
+        raise BadKey("this proxy serves signed session keys only; POST /api/sessions returns one")
+    return await _dispatch(parts, http, address)
 
 
 async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.StreamResponse:
@@ -192,19 +194,23 @@ async def _carrier(parts: Parts, visit: Visit, body: bytes) -> Carrier:
         whole = whole_characters(body)
         if whole is None:
             raise
-        said = replace(await _said(parts, visit, whole), sent=body)
-        return await generate(parts, visit, HttpOutlet(visit.http), said)
+        return await generate(parts, visit, HttpOutlet(visit.http), await _said(parts, visit, whole, body))
 
 
-async def _said(parts: Parts, visit: Visit, body: bytes) -> Said:
-    return await with_earlier(parts, visit, body) if visit.route.dialect is Dialect.RESPONSES else Said(body, body)
+async def _said(parts: Parts, visit: Visit, body: bytes, sent: bytes | None = None) -> Said:
+    """`sent`: the body as it came, when it had to be mended."""
+    if visit.route.dialect is not Dialect.RESPONSES:
+        return Said(body, body, sent=sent)
+    return await with_earlier(parts, visit, body, read_head(body), sent=sent)
 
 
-async def _answered(answer: Awaitable[web.StreamResponse], dialect: Dialect = Dialect.CHAT) -> web.StreamResponse:
-    """An answer, or the refusal for what went wrong on the way to it."""
+async def _answered(
+    answer: Awaitable[web.StreamResponse], dialect: Callable[[], Dialect] = lambda: Dialect.CHAT
+) -> web.StreamResponse:
+    """An answer, or the refusal, in a dialect, for what went wrong on the way to it."""
     try:
         return await answer
     except PolarproxyError as error:
-        return refuse_for(error, dialect)
+        return refuse_for(error, dialect())
     except web.HTTPRequestEntityTooLarge as error:
-        return refuse(413, f"the request body is too large: {error.text}", dialect)
+        return refuse(413, f"the request body is too large: {error.text}", dialect())

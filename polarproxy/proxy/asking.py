@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from polarproxy.model import Dialect, Loss
-from polarproxy.proxy.dialects import ERRORS, read, spoken
+from polarproxy.proxy.dialects import read, spoken
 from polarproxy.proxy.planning import CHAT_ROUTE, COMPLETIONS_ROUTE
 from polarproxy.proxy.speech import Native, Translated
 from polarproxy.wire.chat import fields as chat
@@ -80,6 +80,8 @@ class Asking:
     """What could not be translated, of the request and, once it is there, of the reply."""
     store_reply: bool = False
     """Whether the client may ask for the reply again (Responses)."""
+    previous_id: str | None = None
+    """The stored response that it continues. None: none."""
     reply: bytes | None = None
     """The whole reply in the client's dialect. None: it is not there yet, or not wanted."""
 
@@ -95,13 +97,14 @@ def understand(
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
     encoded = encode_request(asked, budgets=facts.thinking_budgets)
-    store = route.dialect is Dialect.RESPONSES and _wants_storage(said.body)
+    head = said.head
+    store = head is not None and head.store
     envelope = Envelope(
         id=call_id,
         created=int(time.time()),
         model=asked.model or "",
         request=decoded.request,
-        context=context_of(said.body) if route.dialect is Dialect.RESPONSES else {},
+        context={} if head is None else context_of(said.body),
         elapsed_ms=elapsed_ms,
     )
     losses = [*decoded.losses, *encoded.losses]
@@ -120,6 +123,7 @@ def understand(
         speech=Translated(streamed, spoken_as, envelope, keep=store or keep_reply or not streamed, losses=losses),
         losses=losses,
         store_reply=store,
+        previous_id=None if head is None else head.previous_response_id,
     )
 
 
@@ -146,22 +150,14 @@ def _native(route: Route, said: Said, call_id: str) -> Asking:
         streamed=request.stream,
         engine_route=engine_route,
         request=request,
-        speech=Native(request.stream, cut, ERRORS[route.dialect]),
+        speech=Native(request.stream, cut),
         losses=[] if said.sent is None else [HALVES],
     )
 
 
-class _Store(msgspec.Struct):
-    store: bool | None = True
-
-
-def _wants_storage(body: bytes) -> bool:
-    return msgspec.json.decode(body, type=_Store).store is not False
-
-
 def serve_as(asking: Asking, served: str | None) -> None:
     """The engine is asked for the model of this name; the client goes on to see the name it used."""
-    if served is None or served == asking.model or (asking.model is None and isinstance(asking.speech, Native)):
+    if served is None or served == asking.model or (asking.model is None and not asking.speech.translated):
         return
     asking.request.fields["model"] = msgspec.Raw(msgspec.json.encode(served))
     if isinstance(asking.speech, Native):
@@ -174,7 +170,7 @@ def fit_limit(asking: Asking, context: int | None) -> None:
     vLLM would refuse it. In the engine's own dialects that is for it to say.
     """
     fields, limit = asking.request.fields, asking.request.sampling.max_tokens
-    if context is None or limit is None or limit < context or isinstance(asking.speech, Native):
+    if context is None or limit is None or limit < context or not asking.speech.translated:
         return
     for name in _LIMITS:
         fields.pop(name, None)

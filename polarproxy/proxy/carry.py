@@ -20,7 +20,7 @@ from polarproxy.proxy.keepalive import KeepAlive
 from polarproxy.proxy.relay import StreamRelay
 from polarproxy.proxy.replies import Refusal, refusal, status_of
 from polarproxy.proxy.responses import stored_response
-from polarproxy.proxy.speech import Native, engine_error
+from polarproxy.wire.chat.errors import read_error
 from polarproxy.wire.chat.fold import fold_message
 from polarproxy.wire.conversation import reply_messages
 
@@ -98,9 +98,9 @@ class Carrier:
         """The engine's own error, word for word: harnesses know its wording."""
         status = CallStatus.REJECTED if upstream.status < 500 else CallStatus.ENGINE_ERROR
         await self.parts.recorder.record(self.exchange, status, body[:2000].decode("utf-8", "replace"))
-        if isinstance(self.speech, Native):
+        if not self.speech.translated:
             return await self.outlet.answer(upstream.status, headers.to_client(upstream.headers), body)
-        _, message = engine_error(body)
+        _, message = read_error(body)
         return await self._refuse(Refusal(upstream.status, message, upstream.headers.get("Retry-After")))
 
     async def _answer(self, upstream: Answer, body: bytes) -> web.StreamResponse:
@@ -112,7 +112,8 @@ class Carrier:
         except BadReply as error:
             return await self._unreadable(upstream, body, error)
         await self._record(CallStatus.COMPLETED)
-        self._remember(reply_messages(view))
+        if self.place is not None:
+            self._remember(self.place, reply_messages(view))
         head = speech.head(upstream.headers)
         if not speech.streamed:
             answer = await self.outlet.answer(200, head, said)
@@ -126,7 +127,7 @@ class Carrier:
         """A client of the engine itself would get these bytes; what cannot be made of them is refused."""
         self.exchange.error = str(error)
         await self.parts.recorder.record(self.exchange, CallStatus.COMPLETED)
-        if isinstance(self.speech, Native) and not self.speech.streamed:
+        if not self.speech.translated and not self.speech.streamed:
             return await self.outlet.answer(200, headers.to_client(upstream.headers), body)
         return await self._refuse(refusal(error))
 
@@ -155,10 +156,10 @@ class Carrier:
                 await self._record(CallStatus.COMPLETED if capture.error is None else CallStatus.ENGINE_ERROR)
         except (BadReply, EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
             return await self._break_off(error)
-        if capture.error is not None and not isinstance(speech, Native):
+        if capture.error is not None and speech.translated:
             return await self._engine_said_error(relay, capture.error)
         if self.place is not None:
-            self._remember([fold_message(relay.kept)])
+            self._remember(self.place, [fold_message(relay.kept)])
         if speech.streamed:
             answer = await outlet.end(b"".join(relay.held) + speech.rest(relay.rest()))
         else:
@@ -171,7 +172,7 @@ class Carrier:
         """The engine ended its stream with an error; in the client's dialect such a stream must not end cleanly."""
         if self.speech.streamed:
             return await self.outlet.break_off(b"".join(relay.held))
-        return await self._refuse(Refusal(*engine_error(error)))
+        return await self._refuse(Refusal(*read_error(error)))
 
     async def _break_off(self, error: PolarproxyError) -> web.StreamResponse:
         """After the head of a stream has been sent only an error event and a cut connection can tell the client."""
@@ -202,7 +203,7 @@ class Carrier:
             # What the whole reply cannot say belongs into the record too.
             asking.reply = self.speech.folded()
             if asking.store_reply:
-                exchange.response = stored_response(asking)
+                exchange.response = stored_response(asking, asking.reply)
         await self.parts.recorder.record(exchange, status, exchange.capture.error)
 
     def _record_lost(self, status: CallStatus, reason: str) -> None:
@@ -210,10 +211,9 @@ class Carrier:
         if refused is not None:
             self.parts.stats.store_failures += 1
 
-    def _remember(self, messages: Iterable[bytes]) -> None:
-        if self.place is not None:
-            for message in messages:
-                self.parts.roots.answered(self.place, message)
+    def _remember(self, place: Place, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            self.parts.roots.answered(place, message)
 
     def _delivered(self) -> None:
         if self.outlet.open:

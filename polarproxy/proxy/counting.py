@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
 from polarproxy.engine import counting
-from polarproxy.errors import BadRequest, NotOffered
+from polarproxy.errors import NotOffered
 from polarproxy.model import Dialect
 from polarproxy.proxy.replies import refuse
-from polarproxy.proxy.speech import engine_error
+from polarproxy.wire.chat.errors import read_error
 from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.chat.request import encode_request
 from polarproxy.wire.gemini import count as gemini
 from polarproxy.wire.messages import count as messages
 from polarproxy.wire.messages.request import decode_request as read_messages
 from polarproxy.wire.responses.request import decode_request as read_responses
-from polarproxy.wire.surrogates import whole_characters
+from polarproxy.wire.surrogates import read_leniently
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
 
 
 def _read(visit: Visit, body: bytes) -> Decoded:
-    try:
-        return _understand(visit, body)
-    except BadRequest:
-        whole = whole_characters(body)
-        if whole is None:
-            raise
-        return _understand(visit, whole)
-
-
-def _understand(visit: Visit, body: bytes) -> Decoded:
     match visit.route.dialect:
         case Dialect.MESSAGES:
             return read_messages(body, counting=True)
@@ -59,7 +50,7 @@ def _answer(dialect: Dialect, tokens: int) -> bytes:
 
 async def serve_count(parts: Parts, visit: Visit, body: bytes) -> web.Response:
     """How many tokens the prompt has; raises `BadRequest`, `NotOffered`, `BadReply`, `EngineUnreachable`, `EngineTimeout`."""
-    decoded = _read(visit, body)
+    decoded, _ = read_leniently(partial(_read, visit), body)
     fields = read_request(encode_request(decoded.request).body).fields
     served = await parts.names.served(decoded.request.model, parts)
     if served is not None:
@@ -74,7 +65,7 @@ async def serve_count(parts: Parts, visit: Visit, body: bytes) -> web.Response:
     else:
         raise NotOffered(f"the engine at {parts.upstream.base} has no tokenizer to count with")
     if status != 200:
-        return refuse(status, engine_error(answer)[1], visit.route.dialect)
+        return refuse(status, read_error(answer)[1], visit.route.dialect)
     return web.Response(body=_answer(visit.route.dialect, count(answer)), content_type="application/json")
 
 

@@ -10,7 +10,7 @@ from polarproxy.wire.bedrock import errors as bedrock_errors
 from polarproxy.wire.bedrock.reply import encode_reply as bedrock_reply
 from polarproxy.wire.bedrock.request import decode_request as read_bedrock
 from polarproxy.wire.bedrock.stream import Encoder as BedrockEncoder
-from polarproxy.wire.chat.fields import encode_error as chat_error
+from polarproxy.wire.chat.errors import encode_error as chat_error
 from polarproxy.wire.gemini import errors as gemini_errors
 from polarproxy.wire.gemini.reply import encode_reply as gemini_reply
 from polarproxy.wire.gemini.request import decode_request as read_gemini

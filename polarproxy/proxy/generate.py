@@ -12,7 +12,6 @@ from polarproxy.proxy.asking import fit_limit, serve_as, understand
 from polarproxy.proxy.carry import Carrier
 from polarproxy.proxy.exchange import Exchange
 from polarproxy.proxy.planning import plan_for
-from polarproxy.proxy.speech import Native
 from polarproxy.store.ids import new_id
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
     session_id, origin, place = _session(parts, visit, said, asking)
-    plan = plan_for(facts, asking.engine_route, asking.request, parts.recorder.prompts.of(session_id))
+    earlier = parts.recorder.prompts.of(session_id)
+    plan = plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
     sent, query = _to_engine(parts, visit, asking)
     ordinal = await parts.arrivals.arrive(session_id)
     exchange = Exchange(
@@ -67,7 +67,7 @@ def _session(parts: Parts, visit: Visit, said: Said, asking: Asking) -> tuple[st
 
 def _to_engine(parts: Parts, visit: Visit, asking: Asking) -> tuple[Mapping[str, str], str]:
     key = parts.settings.upstream_key
-    if not isinstance(asking.speech, Native):
+    if asking.speech.translated:
         return headers.of_translation(visit.headers, visit.query, key), ""
     sent = headers.to_engine(visit.headers.items(), key)
     sent.setdefault("Content-Type", "application/json")

@@ -32,9 +32,9 @@ class ModelNames:
             self._looked = time.monotonic()
             await parts.look_at_models()
             facts = await parts.engine_facts()
-        return self._of_unnamed(asked, facts)
+        return self._known_or_default(asked, facts)
 
-    def _of_unnamed(self, asked: str | None, facts: EngineFacts) -> str | None:
+    def _known_or_default(self, asked: str | None, facts: EngineFacts) -> str | None:
         if asked is not None and asked in facts.models:
             return asked
         return self._map.get("*") or facts.model or asked

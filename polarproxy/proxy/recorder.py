@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -96,7 +97,7 @@ class Recorder:
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
         self._keep_bodies = settings.keep_bodies
-        self._spelled: dict[str, Spellings] = {}
+        self._spelled: defaultdict[str, Spellings] = defaultdict(Spellings)
         self.prompts = RecentPrompts()
 
     @property
@@ -139,5 +140,5 @@ class Recorder:
         self._arrivals.leave(exchange.session.session_id)
         if exchange.capture.prompt_parsed is not None:
             self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
-        spelled = self._spelled.setdefault(call.served_model or "", Spellings())
+        spelled = self._spelled[call.served_model or ""]
         return NewCall(call, exchange.session, spelled.new(call.completions, exchange.capture), exchange.response)

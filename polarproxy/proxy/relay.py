@@ -101,8 +101,8 @@ class StreamRelay:
         if view is None:
             return b""
         if self.keep:
-            self.kept.append(encode_event(view))
-        return self.speech.event(event, view, capture)
+            self.kept.append(event if view is data else encode_event(view))
+        return self.speech.event(event, data, view, capture)
 
     def _is_end(self) -> bool:
         capture = self.exchange.capture

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.visit import Visit
     from polarproxy.store.responses import FoundResponse
+    from polarproxy.wire.responses.items import Head
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _MADE_FROM = re.compile(r"_(c[0-9a-f]{27})")
@@ -55,20 +56,24 @@ class Memory:
         self._latest[stream_id] = (response_id, all_items)
 
 
-async def with_earlier(parts: Parts, visit: Visit, body: bytes, memory: Memory | None = None) -> Said:
-    """The request with the items of the responses that it continues; raises `BadRequest`, `NotFound`."""
-    head = items.read_head(body)
+async def with_earlier(
+    parts: Parts, visit: Visit, body: bytes, head: Head, memory: Memory | None = None, sent: bytes | None = None
+) -> Said:
+    """The request with the items of the responses that it continues; raises `BadRequest`.
+
+    `sent`: the body as it came, when it had to be mended.
+    """
     whole = await _with_references(parts, visit, body, head.references) if head.references else body
     if head.previous_response_id is None:
-        return Said(body, whole)
+        return Said(body, whole, None, head, sent)
     remembered = None if memory is None else memory.of(head.previous_response_id)
     if remembered is not None:
-        return Said(body, items.with_history(whole, remembered))
+        return Said(body, items.with_history(whole, remembered), None, head, sent)
     chain = await _chain(parts, visit, head.previous_response_id)
     if not chain:
         raise BadRequest(previous_not_found(head.previous_response_id))
     earlier = [item for found in chain for item in _items(found.response)]
-    return Said(body, items.with_history(whole, earlier), chain[-1].session_id)
+    return Said(body, items.with_history(whole, earlier), chain[-1].session_id, head, sent)
 
 
 async def _with_references(parts: Parts, visit: Visit, body: bytes, references: tuple[str, ...]) -> bytes:
@@ -97,16 +102,14 @@ def _is_own(found: FoundResponse, visit: Visit) -> bool:
     return visit.address.session_id in (None, found.session_id)
 
 
-def stored_response(asking: Asking) -> StoredResponse:
+def stored_response(asking: Asking, reply: bytes) -> StoredResponse:
     """A reply as it can be asked for again."""
-    assert asking.reply is not None
-    head = items.read_head(asking.body)
     own = items.input_items(asking.body, asking.call_id)
     return StoredResponse(
         response_id=f"resp_{asking.call_id}",
-        previous_id=head.previous_response_id,
+        previous_id=asking.previous_id,
         input=msgspec.json.encode([msgspec.Raw(item) for item in own]),
-        reply=asking.reply,
+        reply=reply,
     )
 
 

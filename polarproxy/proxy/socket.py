@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiohttp import WSMsgType, web
 
-from polarproxy.errors import BadRequest, PolarproxyError
+from polarproxy.errors import PolarproxyError
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.outlet import CLOSE_AFTER_FAILURE, SocketOutlet
 from polarproxy.proxy.replies import refusal, refuse
@@ -20,7 +19,7 @@ from polarproxy.wire.responses import items
 from polarproxy.wire.responses.request import decode_request
 from polarproxy.wire.responses.response import context_of
 from polarproxy.wire.responses.socket import prewarmed, read_create
-from polarproxy.wire.surrogates import whole_characters
+from polarproxy.wire.surrogates import read_leniently
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
@@ -90,12 +89,10 @@ async def _turn(parts: Parts, visit: Visit, socket: web.WebSocketResponse, memor
     """Answers one message; whether the socket can take another."""
     outlet = SocketOutlet(socket)
     try:
-        body, mended = _read(frame)
+        body, mended = read_leniently(read_create, frame.encode() if isinstance(frame, str) else frame)
         head = items.read_head(body)
         outlet = SocketOutlet(socket, head.stream_id)
-        said = await with_earlier(parts, visit, body, memory)
-        if mended:
-            said = replace(said, sent=body)
+        said = await with_earlier(parts, visit, body, head, memory, sent=body if mended else None)
         if not head.generate:
             await _prewarm(outlet, memory, head, said)
             return True
@@ -111,17 +108,6 @@ async def _turn(parts: Parts, visit: Visit, socket: web.WebSocketResponse, memor
         own = items.input_items(said.whole, carrier.exchange.call_id)
         memory.remember(head.stream_id, f"resp_{carrier.exchange.call_id}", [*own, *items.output_items(reply)])
     return not outlet.failed
-
-
-def _read(frame: str | bytes) -> tuple[bytes, bool]:
-    """The body of a request, and whether halves of characters in it had to be replaced; raises `BadRequest`."""
-    try:
-        return read_create(frame), False
-    except BadRequest:
-        whole = whole_characters(frame.encode() if isinstance(frame, str) else frame)
-        if whole is None:
-            raise
-        return read_create(whole), True
 
 
 async def _prewarm(outlet: SocketOutlet, memory: Memory, head: Head, said: Said) -> None:

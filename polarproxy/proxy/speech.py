@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 from multidict import CIMultiDict
 
 from polarproxy.model import Loss, Usage
 from polarproxy.proxy import headers
 from polarproxy.proxy.dialects import CHAT_KEEPALIVE
+from polarproxy.wire.chat.errors import read_error
 from polarproxy.wire.chat.fields import renamed
 from polarproxy.wire.chat.stream import PieceReader
 from polarproxy.wire.chat.unfold import unfold
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from polarproxy.engine.capture import Capture
-    from polarproxy.proxy.dialects import Errors, Spoken
+    from polarproxy.proxy.dialects import Spoken
     from polarproxy.wire.neutral.encoder import StreamEncoder
     from polarproxy.wire.neutral.reply import Envelope, Piece
 
 _SSE = "text/event-stream; charset=utf-8"
-_ENGINE_FAILED = 500
 
 
 class Speech(Protocol):
@@ -44,8 +43,8 @@ class Speech(Protocol):
         """The headers of the answer, given the engine's."""
         ...
 
-    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
-        """One event of the engine's stream. `event` is how it came."""
+    def event(self, event: bytes, data: bytes, view: bytes, capture: Capture) -> bytes:
+        """One event of the engine's stream. `event` is how it came, `data` what it holds; `view` may be the very same."""
         ...
 
     def aside(self, event: bytes) -> bytes:
@@ -80,7 +79,6 @@ class Native:
     streamed: bool
     unfold: Callable[[bytes], list[bytes]]
     """Cuts a whole reply into the events of a stream, for engines that cannot stream what is needed."""
-    errors: Errors
     asked_model: bytes | None = None
     """The model's name as the client wrote it, as JSON. None: it is the name that the engine uses."""
     keep: bool = False
@@ -92,10 +90,10 @@ class Native:
             return CIMultiDict({"Content-Type": _SSE})
         return headers.to_client(engine)
 
-    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
+    def event(self, event: bytes, data: bytes, view: bytes, capture: Capture) -> bytes:
         if self.asked_model is not None:
             return encode_event(renamed(view, self.asked_model))
-        return event if event_data(event) is view else encode_event(view)
+        return event if view is data else encode_event(view)
 
     def aside(self, event: bytes) -> bytes:
         return event
@@ -146,9 +144,9 @@ class Translated:
         kind = self.spoken.stream_type if self.streamed else "application/json"
         return CIMultiDict({"Content-Type": kind, name: prefix + self.envelope.id})
 
-    def event(self, event: bytes, view: bytes, capture: Capture) -> bytes:
+    def event(self, event: bytes, data: bytes, view: bytes, capture: Capture) -> bytes:
         if capture.error is not None:
-            return self.failure(*engine_error(capture.error))
+            return self.failure(*read_error(capture.error))
         return self._say(self._reader.feed(view), capture)
 
     def aside(self, event: bytes) -> bytes:
@@ -163,7 +161,7 @@ class Translated:
 
     def whole(self, view: bytes, capture: Capture) -> bytes:
         said = b"".join(
-            self.done(event, capture) if data == DONE else self.event(event, data, capture)
+            self.done(event, capture) if data == DONE else self.event(event, data, data, capture)
             for event in unfold(view, usage=True)
             if (data := event_data(event)) is not None
         )
@@ -199,23 +197,3 @@ def _completed(piece: Piece, capture: Capture) -> Piece:
         sampled = sum(len(choice.token_ids()) for choice in capture.choices.values())
         return Final(Usage(len(capture.prompt), sampled))
     return piece
-
-
-class _EngineError(msgspec.Struct):
-    message: str = ""
-    code: int | str | None = None
-    error: msgspec.Raw = msgspec.Raw()
-    """The same once more inside, as an answer's body has it."""
-
-
-def engine_error(text: str | bytes) -> tuple[int, str]:
-    """Status and message of an error that the engine wrote, with or without `error` around it; the text itself otherwise."""
-    raw = text.encode() if isinstance(text, str) else text
-    try:
-        said = msgspec.json.decode(raw, type=_EngineError)
-        if said.error:
-            said = msgspec.json.decode(said.error, type=_EngineError)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _ENGINE_FAILED, raw.decode("utf-8", "replace")
-    status = said.code if isinstance(said.code, int) and 400 <= said.code < 600 else _ENGINE_FAILED
-    return status, said.message or raw.decode("utf-8", "replace")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from polarproxy.proxy.address import Address
     from polarproxy.proxy.routes import Route
+    from polarproxy.wire.responses.items import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +44,7 @@ class Said:
     whole: bytes
     session_id: str | None = None
     """The session of the earlier response that it continues. None: it continues none by name."""
+    head: Head | None = None
+    """What a request of the Responses API says of itself. None: it is of another dialect."""
     sent: bytes | None = None
     """The body as it came, when halves of characters in it had to be replaced to read it. None: it came as `body`."""

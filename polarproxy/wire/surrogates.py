@@ -7,8 +7,15 @@ parsers refuse the whole body for it, lenient ones read U+FFFD.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, TypeVar
 
+from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
 
 _ESCAPE = re.compile(
     rb"""\\(?:
@@ -28,6 +35,17 @@ def whole_characters(body: bytes) -> bytes | None:
         return None
     mended = _ESCAPE.sub(_whole, body)
     return None if mended == body else mended
+
+
+def read_leniently(read: Callable[[bytes], _T], body: bytes) -> tuple[_T, bool]:
+    """What `read` makes of a body, and whether halves of characters had to be replaced for it; raises `BadRequest`."""
+    try:
+        return read(body), False
+    except BadRequest:
+        whole = whole_characters(body)
+        if whole is None:
+            raise
+        return read(whole), True
 
 
 def _whole(escape: re.Match[bytes]) -> bytes:

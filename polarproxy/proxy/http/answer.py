@@ -22,7 +22,7 @@ _MAX_HEAD = 1 << 18
 """Bytes that may come before the end of an answer's head."""
 
 
-class Carrier(Flow, Protocol):
+class Wire(Flow, Protocol):
     """The connection of an answer."""
 
     def answered(self, answer: Answer) -> None:
@@ -43,7 +43,7 @@ class Answer:
     headers: CIMultiDict[str]
     """In the order in which they came, repeated ones as often as they did."""
     content: Body
-    _carrier: Carrier
+    _wire: Wire
 
     async def read(self) -> bytes:
         """The whole body; raises `EngineTimeout`, `EngineUnreachable` when it is not whole."""
@@ -63,7 +63,7 @@ class Answer:
     def release(self) -> None:
         """Done with it. A connection whose answer has not ended is closed, which frees the engine."""
         if not self.content.ended:
-            self._carrier.close()
+            self._wire.close()
 
     close = release
 
@@ -79,8 +79,8 @@ class Answer:
 class AnswerReader:
     """The answers of one connection, one for each `expect`. Tells the connection of their heads and their ends."""
 
-    def __init__(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._parser: HttpResponseParser | None = None
         self._headers: list[tuple[str, str]] = []
         self._head_only = False
@@ -150,8 +150,8 @@ class AnswerReader:
             return
         coding = headers.get("Transfer-Encoding")
         self._until_close = "chunked" not in coding.lower() if coding else "Content-Length" not in headers
-        self._body = Body(self._carrier)
-        self._carrier.answered(Answer(status, headers, self._body, self._carrier))
+        self._body = Body(self._wire)
+        self._wire.answered(Answer(status, headers, self._body, self._wire))
         if self._head_only:
             # The parser does not know, and would go on to wait for a body.
             self._finish(keep_alive=False)
@@ -169,4 +169,4 @@ class AnswerReader:
         self.expecting = False
         assert self._body is not None
         self._body.end()
-        self._carrier.finished(keep_alive=keep_alive)
+        self._wire.finished(keep_alive=keep_alive)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import msgspec
 
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import is_given
 
 if TYPE_CHECKING:
     from polarproxy.errors import PolarproxyError
@@ -17,11 +18,6 @@ Block: TypeAlias = dict[str, msgspec.Raw]
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 NO_PLACE = "has no place in what the engine is asked; left out"
-
-
-def is_given(raw: msgspec.Raw) -> bool:
-    """Whether a member is there and not null."""
-    return bytes(raw) not in (b"", b"null")
 
 
 @dataclass(slots=True)

@@ -12,10 +12,11 @@ import msgspec
 from polarproxy.errors import BadRequest
 from polarproxy.wire.bedrock.messages import read_messages, read_system
 from polarproxy.wire.bedrock.model_fields import ModelFields, read_fields, read_reasoning
-from polarproxy.wire.bedrock.reading import NO_PLACE, Block, Reader, is_given
+from polarproxy.wire.bedrock.reading import NO_PLACE, Block, Reader
 from polarproxy.wire.bedrock.shapes import Shape
 from polarproxy.wire.bedrock.tools import ToolConfig, read_choice, read_tools
 from polarproxy.wire.bedrock.write_request import encode_request as encode_request
+from polarproxy.wire.neutral.reading import is_given, require_utf8
 from polarproxy.wire.neutral.request import Decoded, OutputFormat, Request, ToolChoice
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def decode_request(body: bytes, *, model: str, stream: bool) -> Decoded:
     Members without a place (guardrails, performance, tiers, prompt variables, and those of
     `additionalModelRequestFields` that are not understood) are in `extra`, by their own names.
     """
+    require_utf8(body)
     reader = Reader(BadRequest)
     shape, extra = reader.split(body, _Body, "body")
     inference = reader.optional(shape.inference_config, _Inference, "inferenceConfig") or _Inference()

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.model import Loss
-from polarproxy.wire.bedrock.reading import NO_PLACE, Block, is_given
+from polarproxy.wire.bedrock.reading import NO_PLACE, Block
 from polarproxy.wire.bedrock.shapes import Shape, raw_json
+from polarproxy.wire.neutral.reading import is_given
 from polarproxy.wire.neutral.request import Tool, ToolChoice
 
 if TYPE_CHECKING:

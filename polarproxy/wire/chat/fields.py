@@ -7,7 +7,7 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import xxhash
@@ -139,38 +139,6 @@ def _read_sampling(fields: Fields) -> Sampling:
         seed=seed if seed is not None and abs(seed) < _MAX_SEED else None,
         n=_member(fields, "n", _integer) or 1,
     )
-
-
-ErrorType = Literal[
-    "BadRequestError",
-    "AuthenticationError",
-    "PermissionDeniedError",
-    "NotFoundError",
-    "ConflictError",
-    "RequestTooLarge",
-    "InternalServerError",
-    "UpstreamError",
-    "UpstreamTimeout",
-    "ServiceUnavailable",
-]
-
-_TYPES: dict[int, ErrorType] = {
-    400: "BadRequestError",
-    401: "AuthenticationError",
-    403: "PermissionDeniedError",
-    404: "NotFoundError",
-    409: "ConflictError",
-    413: "RequestTooLarge",
-    502: "UpstreamError",
-    503: "ServiceUnavailable",
-    504: "UpstreamTimeout",
-}
-
-
-def encode_error(status: int, message: str) -> bytes:
-    """An error body in the shape that vLLM and the OpenAI SDKs use."""
-    kind = _TYPES.get(status, "InternalServerError")
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
 
 
 def renamed(reply: bytes, model: bytes) -> bytes:

@@ -8,20 +8,13 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import read, require_utf8
 
 _T = TypeVar("_T")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SAYS_NOTHING = frozenset(("cache_control",))
 """Members that change neither what the model reads nor what it answers."""
 _encode = msgspec.json.Encoder().encode
-
-
-def read(decoder: msgspec.json.Decoder[_T], raw: msgspec.Raw, where: str) -> _T:
-    """A value of the request; raises `BadRequest` when it is of another type."""
-    try:
-        return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"`{where}` cannot be read: {error}") from error
 
 
 def note_unknown(raw: msgspec.Raw, known: frozenset[str], where: str, losses: list[Loss]) -> None:
@@ -35,9 +28,10 @@ class Members:
     """The members of a body that nobody has read yet."""
 
     def __init__(self, body: bytes) -> None:
+        require_utf8(body)
         try:
             members = _object.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise BadRequest(f"the request body is not a JSON object: {error}") from error
         self.left = {name: value for name, value in members.items() if bytes(value) != b"null"}
 

@@ -12,7 +12,8 @@ import msgspec
 
 from polarproxy.model import Loss
 from polarproxy.wire.chat.media import Audio, File, Url, from_audio, from_file, from_url
-from polarproxy.wire.chat.members import note_unknown, read
+from polarproxy.wire.chat.members import note_unknown
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polarproxy.model import Loss
-from polarproxy.wire.chat.members import note_unknown, read
+from polarproxy.wire.chat.members import note_unknown
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import OutputFormat, Tool, ToolChoice
 
 if TYPE_CHECKING:

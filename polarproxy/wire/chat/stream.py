@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply
-from polarproxy.wire.chat.fields import encode_error
+from polarproxy.wire.chat.errors import encode_error
 from polarproxy.wire.chat.finish import UsageMember, read_finish, write_finish, write_usage
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,

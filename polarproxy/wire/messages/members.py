@@ -12,6 +12,7 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +32,6 @@ TEXT_OR_RAWS: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decod
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read(raw: Json, decoder: msgspec.json.Decoder[_T], where: str) -> _T:
-    """The value of a JSON text; raises `BadRequest` when it is of another type."""
-    try:
-        return decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"{where or 'the request body'}: {error}") from error
-
-
 class Members:
     """The members of one JSON object at the path `where` (empty: the body itself). null is the same as absent."""
 
@@ -46,7 +39,7 @@ class Members:
 
     def __init__(self, raw: Json, where: str) -> None:
         self.where = where
-        self._fields = {name: value for name, value in read(raw, _OBJECT, where).items() if bytes(value) != b"null"}
+        self._fields = {name: value for name, value in read(_OBJECT, raw, where).items() if bytes(value) != b"null"}
         self._asked: set[str] = set()
 
     def path(self, name: str) -> str:
@@ -63,7 +56,7 @@ class Members:
         """A member's value. None: absent."""
         self._asked.add(name)
         value = self._fields.get(name)
-        return None if value is None else read(value, decoder, self.path(name))
+        return None if value is None else read(decoder, value, self.path(name))
 
     def need(self, name: str, decoder: msgspec.json.Decoder[_T]) -> _T:
         """A member's value; raises `BadRequest` when it is absent."""

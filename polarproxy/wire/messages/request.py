@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
 from polarproxy.wire.messages.members import COUNT, FLAG, INTEGER, NUMBER, TEXT, TEXTS, Members, Reading
 from polarproxy.wire.messages.request_messages import read_messages
@@ -27,6 +26,7 @@ from polarproxy.wire.messages.request_settings import (
     write_thinking,
 )
 from polarproxy.wire.messages.request_tools import read_tool_choice, read_tools, write_tool_choice, write_tools
+from polarproxy.wire.neutral.reading import require_utf8
 from polarproxy.wire.neutral.request import Decoded, Encoded, Request
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def decode_request(body: bytes, *, counting: bool = False) -> Decoded:
     Raises `BadRequest`, naming the member, for what the real API would refuse too: no JSON object, no messages, no
     `max_tokens`, a known member of another type.
     """
-    try:
-        # Members are kept as bytes without looking into them, so this is the only place where bad UTF-8 shows.
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise BadRequest(f"the request body is not UTF-8: {error}") from error
+    require_utf8(body)
     members = Members(body, "")
     reading = Reading()
     if not counting:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import Tool, ToolChoice
-from polarproxy.wire.responses.reading import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

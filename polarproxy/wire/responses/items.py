@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.errors import BadRequest
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.responses.read_items import item_kind
-from polarproxy.wire.responses.reading import Members, given, members, read
+from polarproxy.wire.responses.reading import Members, given, members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

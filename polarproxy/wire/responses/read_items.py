@@ -14,13 +14,14 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import Media, Message, Part, Role, Text, Thinking, ToolResult, ToolUse
 from polarproxy.wire.neutral.seal import unseal
 from polarproxy.wire.responses import freeform
 from polarproxy.wire.responses.calls import arguments_of_action
 from polarproxy.wire.responses.content import Part as ContentPart
 from polarproxy.wire.responses.content import read_content
-from polarproxy.wire.responses.reading import given, members, read
+from polarproxy.wire.responses.reading import given, members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.errors import BadReply, BadRequest
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Begin,
@@ -25,7 +26,7 @@ from polarproxy.wire.neutral.reply import (
 )
 from polarproxy.wire.neutral.request import Text, Thinking, ToolUse
 from polarproxy.wire.responses.read_items import item_kind
-from polarproxy.wire.responses.reading import NONE, read
+from polarproxy.wire.responses.reading import NONE
 from polarproxy.wire.responses.reply import response_decoder, said_by
 from polarproxy.wire.responses.tools import ToolNames
 from polarproxy.wire.sse import event_data

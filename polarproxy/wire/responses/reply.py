@@ -12,6 +12,7 @@ import msgspec
 
 from polarproxy.errors import BadReply, BadRequest
 from polarproxy.model import Loss, Usage
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
     Final,
@@ -28,7 +29,6 @@ from polarproxy.wire.neutral.reply import (
 from polarproxy.wire.neutral.request import Encoded, Text, Thinking, ToolUse
 from polarproxy.wire.responses.output import Output
 from polarproxy.wire.responses.read_items import ItemReader, item_kind
-from polarproxy.wire.responses.reading import read
 from polarproxy.wire.responses.response import context_of, ended
 from polarproxy.wire.responses.tools import ToolNames, ToolReader
 

@@ -14,10 +14,11 @@ import msgspec
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
 from polarproxy.wire.neutral.joining import joined
+from polarproxy.wire.neutral.reading import read, require_utf8
 from polarproxy.wire.neutral.request import Decoded, Encoded, Message, Request, Text, Tool, ToolChoice
 from polarproxy.wire.responses.choice import read_choice, write_choice
 from polarproxy.wire.responses.read_items import ItemReader, item_kind
-from polarproxy.wire.responses.reading import NONE, given, members, read
+from polarproxy.wire.responses.reading import NONE, given, members
 from polarproxy.wire.responses.settings import (
     READ_ELSEWHERE,
     read_format,
@@ -69,6 +70,7 @@ _tools = msgspec.json.Decoder(_Tools)
 
 def decode_request(body: bytes) -> Decoded:
     """The request that a body is; raises `BadRequest`, as for a `previous_response_id` that no history was put in for."""
+    require_utf8(body)
     said, fields = read(_body, body, _WHERE), read(members, body, _WHERE)
     losses: list[Loss] = []
     report_settings(fields, losses)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.responses.errors import error_code
-from polarproxy.wire.responses.reading import given, members, read
+from polarproxy.wire.responses.reading import given, members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

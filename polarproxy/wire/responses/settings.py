@@ -9,9 +9,10 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Loss
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import Effort, OutputFormat, Reasoning
 from polarproxy.wire.responses.errors import PREVIOUS_NOT_FOUND
-from polarproxy.wire.responses.reading import NONE, Members, given, members, read
+from polarproxy.wire.responses.reading import NONE, Members, given, members
 
 _ANSWERED = (
     "client_metadata",

@@ -12,8 +12,9 @@ import msgspec
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Usage
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.reply import Begin, Final, Finished
-from polarproxy.wire.responses.reading import members, read
+from polarproxy.wire.responses.reading import members
 from polarproxy.wire.responses.stream import Encoder
 from polarproxy.wire.sse import EventSplitter, event_data
 
@@ -24,9 +25,9 @@ _CREATE = b'"response.create"'
 _WHERE = "the message"
 
 
-def read_create(frame: bytes | str) -> bytes:
+def read_create(frame: bytes) -> bytes:
     """The body of the request that a `response.create` is, always one for a stream; raises `BadRequest` for all else."""
-    fields = read(members, frame.encode() if isinstance(frame, str) else frame, _WHERE)
+    fields = read(members, frame, _WHERE)
     kind = bytes(fields.pop("type", b"null"))
     if kind != _CREATE:
         raise BadRequest(f"{_WHERE}: type {kind.decode()} is not understood; response.create is")

@@ -14,10 +14,11 @@ import msgspec
 
 from polarproxy.model import Loss
 from polarproxy.wire.neutral.free_names import FreeNames
+from polarproxy.wire.neutral.reading import read
 from polarproxy.wire.neutral.request import Tool
 from polarproxy.wire.responses import freeform
 from polarproxy.wire.responses.calls import SHELL_PARAMETERS
-from polarproxy.wire.responses.reading import NONE, given, members, read
+from polarproxy.wire.responses.reading import NONE, given, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

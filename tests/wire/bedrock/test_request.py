@@ -451,7 +451,12 @@ def test_what_is_lost_is_told_by_its_place(members: dict[str, Any], where: str) 
         (b'{"messages": [], "toolConfig": {"tools": [{"toolSpec": {}}]}}', r"toolConfig\.tools\[0\]\.toolSpec.*name"),
         (b'{"messages": [], "additionalModelRequestFields": 1}', "additionalModelRequestFields"),
         (b'{"messages": [], "additionalModelRequestFields": {"seed": "a"}}', r"additionalModelRequestFields.*seed"),
-        (b'{"messages": [{"role": "user", "content": [{"text": "\xff"}]}]}', r"messages\[0\]"),
+        (b'{"messages": [{"role": "user", "content": [{"text": "\xff"}]}]}', "^the request body: not UTF-8"),
+        (
+            b'{"messages": [{"role": "assistant", "content": '
+            b'[{"toolUse": {"toolUseId": "t", "name": "n", "input": {"a": "\xff"}}}]}]}',
+            "^the request body: not UTF-8",
+        ),
         (b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}", "body"),
     ],
 )

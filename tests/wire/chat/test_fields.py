@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Caveat, Sampling
-from polarproxy.wire.chat.fields import encode_error, read_request
+from polarproxy.wire.chat.errors import encode_error
+from polarproxy.wire.chat.fields import read_request
 
 SPACE = st.sampled_from([b"", b" ", b"\n", b"\t ", b"\r\n"])
 NUMBERS = (b"1e3", b"0.10", b"-0", b"1E+2", b"-0.0", b"123456789012345678901234567890", b"1.0000000000000000001")

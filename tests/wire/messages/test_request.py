@@ -253,7 +253,7 @@ def test_a_body_of_count_tokens_has_no_limit() -> None:
     [
         (b"[]", "the request body: Expected `object`, got `array`"),
         (b"{", "the request body: Input data was truncated"),
-        (b'{"a":"\xff"}', "the request body is not UTF-8"),
+        (b'{"a":"\xff"}', "the request body: not UTF-8"),
         (b'{"max_tokens":"many"}', "max_tokens: Expected `int`, got `str`"),
         (b'{"max_tokens":1}', "messages: Field required"),
         (b'{"max_tokens":1,"messages":{}}', "messages: Expected `array`, got `object`"),
