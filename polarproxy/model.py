@@ -183,8 +183,32 @@ class Caveat(StrEnum):
     """Beam search chose them."""
     MEDIA = "media"
     """The prompt held images or sound, of which the ids are only placeholders."""
+    OTHER_PROMPT = "other_prompt"
+    """The engine was given exact prompt ids and says that it used others, or does not say."""
     SEVERAL_PROMPTS = "several_prompts"
     """The request held several prompts: their tokens cannot be those of one call, and it is recorded without ids."""
+
+
+class PromptMode(StrEnum):
+    """Where the prompts of a session come from."""
+
+    TEMPLATE = "template"
+    """The engine renders each conversation anew with its chat template, as it does for any client."""
+    EXACT = "exact"
+    """A prompt goes on from the recorded tokens of the turn that its request continues, wherever that can be proved."""
+
+
+class PromptOutcome(StrEnum):
+    """What became of the prompt of a call that was to be exact."""
+
+    FIRST = "first"
+    """There was nothing to go on from: the conversation holds no reply yet."""
+    EXACT = "exact"
+    """The prompt begins with the recorded tokens of an earlier turn, and the engine says that it used it."""
+    FALLBACK = "fallback"
+    """The engine rendered it."""
+    FAULT = "fault"
+    """The engine was given an exact prompt and did not use it; the call is not trained."""
 
 
 class SessionStatus(StrEnum):
@@ -240,6 +264,8 @@ class Completion:
     """None: the reply was cut before the engine said why it ended."""
     stop_reason: str | None = None
     """The stop string or stop token id that ended it, as text. None: an end-of-sequence token, or not ended by a stop."""
+    turn_key: bytes | None = None
+    """What a request that goes on from this reply is recognised by, 16 bytes. None: nothing is to go on from it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +276,35 @@ class Loss:
     """The place in the client's request or reply, as a path: `tools[2]`, `messages[0].content[1]`."""
     why: str
     """What it is and what was done about it, for a person to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The recorded turn that a prompt goes on from."""
+
+    call_id: str
+    choice: int
+    length: int
+    """How many tokens of the prompt are recorded ones: the turn's own prompt and what was sampled after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """How the prompt of a call that was to be exact came about."""
+
+    outcome: PromptOutcome
+    continued: Continued | None = None
+    """None: nothing was found to go on from."""
+    reason: str | None = None
+    """Why the engine rendered it, or what is wrong. None: it is exact, or there was nothing to go on from."""
+
+    def __post_init__(self) -> None:
+        if self.outcome is PromptOutcome.EXACT and self.continued is None:
+            raise InvalidValue("an exact prompt goes on from a recorded turn, and none is named")
+        if (self.outcome in (PromptOutcome.FALLBACK, PromptOutcome.FAULT)) != (self.reason is not None):
+            raise InvalidValue(
+                f"a prompt that is {self.outcome} has {'no reason' if self.reason is None else 'a reason'}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +362,8 @@ class Call:
     policy_version_max: int = 0
     """The policy version in force when the last token was read."""
     timing: Timing = field(default_factory=Timing)
+    prompting: Prompting | None = None
+    """None: no exact prompt was asked for."""
 
     def __post_init__(self) -> None:
         if self.ordinal < 0:
@@ -371,5 +428,7 @@ class Session:
     harness: str | None = None
     model: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    prompts: PromptMode | None = None
+    """Where its prompts come from. None: as the proxy is set."""
     reward: Reward | None = None
     """The latest reward. None: nothing has set one, which is not the same as 0."""

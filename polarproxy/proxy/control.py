@@ -12,7 +12,7 @@ from aiohttp import web
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from polarproxy.errors import BadRequest, InvalidValue, StoreConflict, StoreUnavailable
-from polarproxy.model import Reward, RewardComponent, Session, SessionStatus
+from polarproxy.model import PromptMode, Reward, RewardComponent, Session, SessionStatus
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
 
@@ -32,6 +32,7 @@ class NewSession(msgspec.Struct, forbid_unknown_fields=True):
     group_id: str | None = None
     harness: str | None = None
     model: str | None = None
+    prompts: PromptMode | None = None
     metadata: dict[str, str] = {}
 
 
@@ -114,12 +115,13 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
         group_id=wanted.group_id if wanted.group_id is not None else wanted.task_id,
         harness=wanted.harness,
         model=wanted.model,
+        prompts=wanted.prompts,
         metadata=tuple(sorted(wanted.metadata.items())),
     )
     if await _store(parts.repository.session_state, session_id) is not None:
         raise StoreConflict(f"there is a session {session_id!r} already")
     await _store(parts.repository.add_session, session)
-    parts.arrivals.made(session_id)
+    parts.arrivals.made(session_id, session.prompts)
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import StoreUnavailable
-from polarproxy.model import SessionStatus
+from polarproxy.model import PromptMode, SessionStatus
 from polarproxy.store.shared_arrivals import SharedArrivals, session_closed
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ class Arrivals(Protocol):
     def leave(self, session_id: str) -> None:
         """The call is stored, or lost for good."""
 
-    def made(self, session_id: str) -> None:
+    def prompts(self, session_id: str) -> PromptMode | None:
+        """Where the prompts of a session come from in which a call just arrived. None: as the proxy is set."""
+
+    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
         """The session was just made, and is stored. Calls that named it before keep their ordinals."""
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
@@ -57,7 +60,12 @@ def arrivals_of(engine: Engine, repository: Repository, timeout: float) -> Arriv
 class _Live:
     status: SessionStatus
     next_ordinal: int
+    prompts: PromptMode | None = None
     under_way: int = 0
+
+
+def _live(state: SessionState) -> _Live:
+    return _Live(state.status, state.next_ordinal, state.prompts)
 
 
 class OwnArrivals:
@@ -76,9 +84,8 @@ class OwnArrivals:
             state = await self._load(session_id)
             live = self._live.get(session_id)
             if live is None:
-                live = self._live[session_id] = _Live(
-                    SessionStatus.OPEN if state is None else state.status, 0 if state is None else state.next_ordinal
-                )
+                live = _Live(SessionStatus.OPEN, 0) if state is None else _live(state)
+                self._live[session_id] = live
         if live.status is not SessionStatus.OPEN:
             raise session_closed(session_id, live.status)
         self._live.move_to_end(session_id)
@@ -97,9 +104,14 @@ class OwnArrivals:
         if live is not None:
             live.under_way -= 1
 
-    def made(self, session_id: str) -> None:
+    def prompts(self, session_id: str) -> PromptMode | None:
+        """From memory."""
+        live = self._live.get(session_id)
+        return None if live is None else live.prompts
+
+    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
         """There is nothing to read of it."""
-        self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0))
+        self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0)).prompts = prompts
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
         """Remembers the status."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polarproxy.model import SessionStatus
+from polarproxy.model import PromptMode, SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ WITH wanted AS (
   )
   RETURNING session_id, next_ordinal
 )
-SELECT head.session_id, head.next_ordinal, sessions.status, (SELECT max(version) FROM policy_versions)
+SELECT head.session_id, head.next_ordinal, sessions.status, sessions.prompts, (SELECT max(version) FROM policy_versions)
 FROM head LEFT JOIN sessions ON sessions.session_id = head.session_id
 """
 _POLICY = "SELECT max(version) FROM policy_versions"
@@ -42,6 +42,8 @@ class Given:
     end: int
     """The places given are the last ones below."""
     status: SessionStatus
+    prompts: PromptMode | None
+    """Where the session's prompts come from. None: as the proxy is set."""
 
 
 class Heads:
@@ -58,7 +60,11 @@ class Heads:
             arguments = {"sessions": list(wanted), "counts": list(wanted.values())}
             found = connection.exec_driver_sql(_TAKE, arguments).all()
         given = {
-            session_id: Given(end, SessionStatus.OPEN if status is None else SessionStatus(status))
-            for session_id, end, status, _ in found
+            session_id: Given(
+                end,
+                SessionStatus.OPEN if status is None else SessionStatus(status),
+                None if prompts is None else PromptMode(prompts),
+            )
+            for session_id, end, status, prompts, _ in found
         }
-        return given, found[0][3] or 0
+        return given, found[0][4] or 0

@@ -13,12 +13,13 @@ from polarproxy.model import (
     CallKind,
     CallStatus,
     CapturedCall,
+    PromptMode,
     Reward,
     RewardComponent,
     Session,
     SessionStatus,
 )
-from polarproxy.store import responses, rows
+from polarproxy.store import responses, rows, turns
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
 from polarproxy.store.inserts import insert_once
@@ -35,11 +36,12 @@ from polarproxy.store.schema import (
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, Engine, RowMapping
 
     from polarproxy.store.responses import FoundResponse
+    from polarproxy.store.turns import FoundTurn
 
 DELIVERED = "delivered"
 KIND = "kind"
@@ -78,6 +80,8 @@ class SessionState:
 
     status: SessionStatus
     next_ordinal: int
+    prompts: PromptMode | None = None
+    """Where its prompts come from. None: as the proxy is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,11 @@ class Repository:
         with self._writing.begin() as connection:
             responses.forget(connection, response_id)
 
+    def longest_turn(self, session_id: str, keys: Sequence[bytes]) -> FoundTurn | None:
+        """The stored turn that goes furthest among those with these keys; None when there is none. Raises `StoreDamaged`."""
+        with self._engine.begin() as connection:
+            return turns.longest(connection, session_id, keys)
+
     def session_ids(self) -> list[str]:
         """All sessions, oldest first."""
         with self._engine.begin() as connection:
@@ -153,15 +162,15 @@ class Repository:
     def session_state(self, session_id: str) -> SessionState | None:
         """None: the session is not stored yet."""
         with self._engine.begin() as connection:
-            status = connection.execute(
-                select(sessions.c.status).where(sessions.c.session_id == session_id)
-            ).scalar_one_or_none()
-            if status is None:
+            columns = (sessions.c.status, sessions.c.prompts)
+            found = connection.execute(select(*columns).where(sessions.c.session_id == session_id)).one_or_none()
+            if found is None:
                 return None
             last = connection.execute(
                 select(func.max(calls.c.ordinal)).where(calls.c.session_id == session_id)
             ).scalar_one()
-        return SessionState(SessionStatus(status), 0 if last is None else last + 1)
+        prompts = None if found.prompts is None else PromptMode(found.prompts)
+        return SessionState(SessionStatus(found.status), 0 if last is None else last + 1, prompts)
 
     def latest_policy_version(self) -> int:
         """The latest policy version that was set or that a call ended under; 0 when there is none."""

@@ -12,11 +12,15 @@ from polarproxy.model import (
     CallStatus,
     Caveat,
     Completion,
+    Continued,
     Dialect,
     FinishReason,
     Logprobs,
     LogprobsMode,
     Loss,
+    Prompting,
+    PromptMode,
+    PromptOutcome,
     Reward,
     Sampling,
     Session,
@@ -51,6 +55,7 @@ def session_row(session: Session) -> Row:
         "harness": session.harness,
         "model": session.model,
         "metadata": encode_pairs(session.metadata),
+        "prompts": session.prompts and session.prompts.value,
     }
 
 
@@ -66,6 +71,7 @@ def read_session(row: RowMapping, reward: Reward | None) -> Session:
         harness=row["harness"],
         model=row["model"],
         metadata=decode_pairs(row["metadata"]),
+        prompts=None if row["prompts"] is None else PromptMode(row["prompts"]),
         reward=reward,
     )
 
@@ -73,6 +79,7 @@ def read_session(row: RowMapping, reward: Reward | None) -> Session:
 def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
     """The row of `calls`; the prompt as what lies beyond `base`, not compressed yet."""
     prompt, usage, sampling = call.prompt_token_ids, call.usage, call.sampling
+    prompting, continued = call.prompting, call.prompting and call.prompting.continued
     suffix = None if prompt is None else prompt if base is None else prompt.cut(base.length)
     return {
         "call_id": call.call_id,
@@ -122,6 +129,11 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "policy_version_max": call.policy_version_max,
         "first_byte_us": call.timing.first_byte_us,
         "last_byte_us": call.timing.last_byte_us,
+        "prompt_outcome": prompting and prompting.outcome.value,
+        "prompt_reason": prompting and prompting.reason,
+        "continued_call_id": continued and continued.call_id,
+        "continued_choice": continued and continued.choice,
+        "continued_length": continued and continued.length,
     }
 
 
@@ -140,6 +152,7 @@ def completion_rows(call: Call) -> list[Row]:
             ),
             "finish_reason": completion.finish_reason and completion.finish_reason.value,
             "stop_reason": completion.stop_reason,
+            "turn_key": completion.turn_key,
         }
         for completion in call.completions
     ]
@@ -165,6 +178,7 @@ def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
         logprobs=None if row["logprobs"] is None else Logprobs(row["logprobs"]),
         finish_reason=_finish_reason(row["finish_reason"], where),
         stop_reason=row["stop_reason"],
+        turn_key=row["turn_key"],
     )
 
 
@@ -219,6 +233,18 @@ def _call(row: RowMapping, prompt: TokenIds | None, completions: tuple[Completio
         policy_version_min=row["policy_version_min"],
         policy_version_max=row["policy_version_max"],
         timing=Timing(row["first_byte_us"], row["last_byte_us"]),
+        prompting=_read_prompting(row),
+    )
+
+
+def _read_prompting(row: RowMapping) -> Prompting | None:
+    if row["prompt_outcome"] is None:
+        return None
+    named = row["continued_call_id"]
+    return Prompting(
+        outcome=PromptOutcome(row["prompt_outcome"]),
+        continued=None if named is None else Continued(named, row["continued_choice"], row["continued_length"]),
+        reason=row["prompt_reason"],
     )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     DateTime,
     Float,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -74,6 +75,7 @@ sessions = Table(
     Column("harness", AnyText),
     Column("model", AnyText),
     Column("metadata", Text, nullable=False),
+    Column("prompts", String(16)),
 )
 
 calls = Table(
@@ -126,6 +128,11 @@ calls = Table(
     Column("policy_version_max", Integer, nullable=False),
     Column("first_byte_us", BigInteger),
     Column("last_byte_us", BigInteger),
+    Column("prompt_outcome", String(16)),
+    Column("prompt_reason", AnyText),
+    Column("continued_call_id", AnyText(32)),
+    Column("continued_choice", Integer),
+    Column("continued_length", Integer),
     UniqueConstraint("session_id", "ordinal"),
 )
 
@@ -140,7 +147,11 @@ completions = Table(
     Column("digest", LargeBinary(16), nullable=False),
     Column("finish_reason", String(16)),
     Column("stop_reason", AnyText),
+    Column("turn_key", LargeBinary(16)),
 )
+_HAS_KEY = completions.c.turn_key.is_not(None)
+# Most completions have no key, and what has none costs nothing.
+Index("ix_completions_turn_key", completions.c.turn_key, sqlite_where=_HAS_KEY, postgresql_where=_HAS_KEY)
 
 call_facts = Table(
     "call_facts",

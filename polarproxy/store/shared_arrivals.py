@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import SessionStatus
+from polarproxy.model import PromptMode, SessionStatus
 from polarproxy.store.database import reason
 from polarproxy.store.heads import Heads
 
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+_KEPT = 65_536
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     ordinal: int
     status: SessionStatus
+    prompts: PromptMode | None = None
 
 
 _Answered = asyncio.Future["_Answer | StoreUnavailable"]
@@ -50,11 +53,17 @@ class SharedArrivals:
         self._timeout = timeout
         self._waiting: list[_Asked] = []
         self._asking: asyncio.Task[None] | None = None
+        self._prompts: OrderedDict[str, PromptMode] = OrderedDict()
+        """Of those latest sessions that say where their prompts come from."""
         self.policy_version = 0
 
     async def arrive(self, session_id: str) -> int:
         """Asks the database; a place that is not used stays free."""
         answer = await self._ask(session_id)
+        if answer.prompts is not None:
+            self._prompts[session_id] = answer.prompts
+            if len(self._prompts) > _KEPT:
+                self._prompts.popitem(last=False)
         if answer.status is not SessionStatus.OPEN:
             raise session_closed(session_id, answer.status)
         return answer.ordinal
@@ -67,7 +76,11 @@ class SharedArrivals:
     def leave(self, session_id: str) -> None:
         """Nothing is held for a call."""
 
-    def made(self, session_id: str) -> None:
+    def prompts(self, session_id: str) -> PromptMode | None:
+        """As the database answered when the call arrived."""
+        return self._prompts.get(session_id)
+
+    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
         """The database knows."""
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
@@ -110,7 +123,8 @@ class SharedArrivals:
             if one.session_id is None:
                 _tell(one, _Answer(0, SessionStatus.OPEN))
             else:
-                _tell(one, _Answer(places[one.session_id], given[one.session_id].status))
+                known = given[one.session_id]
+                _tell(one, _Answer(places[one.session_id], known.status, known.prompts))
                 places[one.session_id] += 1
 
 

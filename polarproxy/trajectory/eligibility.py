@@ -47,6 +47,8 @@ class Reason(StrEnum):
     """Beam search chose the tokens."""
     MEDIA = "media"
     """The prompt held images or sound that its ids do not show."""
+    OTHER_PROMPT = "other_prompt"
+    """The engine was given an exact prompt and used another."""
     SEVERAL_PROMPTS = "several_prompts"
     """One request held several prompts, so no prompt is that of the call."""
     SIDE_CALL = "side_call"

@@ -10,10 +10,13 @@ from polarproxy.model import (
     Call,
     CallStatus,
     Completion,
+    Continued,
     Dialect,
     FinishReason,
     Logprobs,
     LogprobsMode,
+    Prompting,
+    PromptOutcome,
     Sampling,
     Session,
     Timing,
@@ -82,6 +85,14 @@ _floats = st.none() | st.floats(-1e6, 1e6)
 _ids = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 5), max_size=40).map(TokenIds.of)
 _logprob_values = st.none() | st.floats(width=32, allow_nan=True, allow_infinity=True)
 
+_continued = st.builds(Continued, st.text(max_size=12), _counts, _counts)
+_promptings = st.none() | st.one_of(
+    st.builds(Prompting, st.just(PromptOutcome.FIRST)),
+    st.builds(Prompting, st.just(PromptOutcome.EXACT), _continued),
+    st.builds(
+        Prompting, st.sampled_from([PromptOutcome.FALLBACK, PromptOutcome.FAULT]), st.none() | _continued, _texts
+    ),
+)
 _usages = st.builds(Usage, _large, _large, st.none() | _large, st.none() | _large)
 _samplings = st.builds(
     Sampling,
@@ -100,7 +111,9 @@ def completions(draw: st.DrawFn, index: int) -> Completion:
     ids = draw(_ids)
     values = draw(st.none() | st.lists(_logprob_values, min_size=len(ids), max_size=len(ids)) | st.just([-1.0]))
     logprobs = None if values is None else Logprobs.of(values)
-    return Completion(index, ids, logprobs, draw(st.none() | st.sampled_from(FinishReason)), draw(_maybe_text))
+    finish = draw(st.none() | st.sampled_from(FinishReason))
+    key = draw(st.none() | st.binary(min_size=16, max_size=16))
+    return Completion(index, ids, logprobs, finish, draw(_maybe_text), key)
 
 
 @st.composite
@@ -135,4 +148,5 @@ def calls(draw: st.DrawFn, call_id: str = "c1", session_id: str = "s1", ordinal:
         policy_version_min=versions[0],
         policy_version_max=versions[1],
         timing=Timing(draw(st.none() | _large), draw(st.none() | _large)),
+        prompting=draw(_promptings),
     )

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import SessionStatus
+from polarproxy.model import PromptMode, SessionStatus
 from polarproxy.store.arrivals import OwnArrivals
 from polarproxy.store.repository import Repository
 from polarproxy.store.writer import Writer
@@ -92,3 +92,15 @@ async def test_a_store_that_cannot_be_read_is_unavailable(engine: Engine, reposi
     repository.add_session(a_session("mine"))
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         await OwnArrivals(repository).arrive("mine")
+
+
+async def test_what_a_session_says_of_its_prompts_is_known_when_a_call_arrived(repository: Repository) -> None:
+    repository.add_session(a_session("exact", prompts=PromptMode.EXACT))
+    arrivals = OwnArrivals(repository)
+    assert arrivals.prompts("exact") is None
+    await arrivals.arrive("exact")
+    assert arrivals.prompts("exact") is PromptMode.EXACT
+    arrivals.made("made", PromptMode.TEMPLATE)
+    assert arrivals.prompts("made") is PromptMode.TEMPLATE
+    await arrivals.arrive("unnamed")
+    assert arrivals.prompts("unnamed") is None

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, inspect
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.migrate import current, downgrade, head, migrations_folder, require_current, upgrade
+from polarproxy.store.repository import Repository
 from polarproxy.store.schema import metadata
 from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, new_call
@@ -49,6 +50,18 @@ def test_an_upgrade_keeps_what_is_there(engine: Engine) -> None:
     assert upgrade(engine) == head()
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT call_id FROM calls").scalars().all() == ["c1"]
+
+
+def test_calls_of_the_first_schema_asked_for_no_exact_prompt(engine: Engine) -> None:
+    writer = Writer(engine)
+    writer.submit(new_call(a_call("c1", 0, (1,), (2,)))).result(20)
+    writer.close()
+    downgrade(engine, "0001")
+    upgrade(engine)
+    repository = Repository(engine)
+    assert repository.call("c1").call == a_call("c1", 0, (1,), (2,))
+    assert repository.session("s1").prompts is None
+    assert list(repository.verify()) == []
 
 
 def test_an_empty_file_is_an_empty_database(file: Path) -> None:

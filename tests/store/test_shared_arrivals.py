@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import SessionStatus
+from polarproxy.model import PromptMode, SessionStatus
 from polarproxy.store.arrivals import OwnArrivals, arrivals_of
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.heads import Heads
@@ -205,3 +205,13 @@ def test_many_processes_in_one_session(url: str) -> None:
     assert sorted(found) == list(range(12 * len(engines)))
     for engine in engines:
         engine.dispose()
+
+
+async def test_each_proxy_knows_what_a_session_says_of_its_prompts(url: str) -> None:
+    engine = open_database(url)
+    Repository(engine).add_session(a_session("exact", prompts=PromptMode.EXACT))
+    arrivals = SharedArrivals(engine, SECONDS)
+    for session in ("exact", "unnamed"):
+        await arrivals.arrive(session)
+    assert (arrivals.prompts("exact"), arrivals.prompts("unnamed")) == (PromptMode.EXACT, None)
+    engine.dispose()

@@ -16,6 +16,10 @@ def of_several_prompts(captured: CapturedCall) -> CapturedCall:
     return replace(captured, call=replace(captured.call, caveat=Caveat.SEVERAL_PROMPTS))
 
 
+def of_another_prompt(captured: CapturedCall) -> CapturedCall:
+    return replace(captured, call=replace(captured.call, caveat=Caveat.OTHER_PROMPT))
+
+
 def left_out(*calls: CapturedCall) -> list[tuple[str, Reason]]:
     return [(entry.call_id, entry.reason) for entry in build_trajectory("s", calls).left_out]
 
@@ -54,6 +58,7 @@ CASES = [
     pytest.param(
         of_several_prompts(turn(0, None, status=CallStatus.REJECTED)), Reason.REJECTED, id="several_prompts_refused"
     ),
+    pytest.param(of_another_prompt(turn(0, [1], Said([2]))), Reason.OTHER_PROMPT, id="another_prompt_than_given"),
     pytest.param(turn(0, [1], Said([2], None)), Reason.NO_LOGPROBS, id="no_logprobs"),
     pytest.param(turn(0, [1], Said([2, 3], [-0.5])), Reason.LOGPROB_COUNT, id="one_logprob_short"),
     pytest.param(turn(0, [1], Said([2], [-0.5, -0.5])), Reason.LOGPROB_COUNT, id="one_logprob_too_many"),
