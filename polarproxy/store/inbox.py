@@ -10,6 +10,7 @@ import asyncio
 import queue
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -30,19 +31,15 @@ _GATHER_S = 0.002
 _GATHER_MOST_S = 0.012
 _LULL_S = 0.05
 """When nothing has come for so long, there is no reason to expect more."""
-
-
-def gathering(latest: int) -> float:
-    """How many seconds a group is left to grow when the one before held so many calls.
-
-    A commit costs much the same whatever it holds, so under load few large groups leave more time for everything else. A
-    call that comes alone waits for nobody.
-    """
-    return min(_GATHER_MOST_S, _GATHER_S * max(0, latest - 1))
+_GROUPS_REMEMBERED = 4
 
 
 class Inbox(Generic[T]):
-    """A queue with an upper bound and an end. `put` may be called from any thread, `next_group` from one."""
+    """A queue with an upper bound and an end. `put` may be called from any thread, `next_group` from one.
+
+    A commit costs much the same whatever it holds, so under load a group is left to grow: until it is as large as the
+    largest of the latest ones, for more are not to be expected, or for some milliseconds. What comes alone waits for nobody.
+    """
 
     def __init__(self, size: int, can_wait: Callable[[T], bool]) -> None:
         """`can_wait` tells the items that need not be committed at once."""
@@ -52,6 +49,11 @@ class Inbox(Generic[T]):
         self._queue: queue.SimpleQueue[tuple[T, Done] | None] = queue.SimpleQueue()
         self._ending = threading.Lock()
         self._closed = False
+        self._sizes: deque[int] = deque([1], _GROUPS_REMEMBERED)
+        """How many items that cannot wait the latest groups held."""
+        self._wanted = 0
+        """Items in the queue that are worth waking up for. 0: nobody sleeps."""
+        self._enough = threading.Event()
 
     def put(self, item: T, done: Done) -> None:
         """Raises `StoreUnavailable` when it is full or closed."""
@@ -61,6 +63,8 @@ class Inbox(Generic[T]):
             if self.full:
                 raise StoreUnavailable(f"{self.size} calls are waiting to be stored")
             self._queue.put((item, done))
+            if 0 < self._wanted <= self._queue.qsize():
+                self._enough.set()
 
     @property
     def waiting(self) -> int:
@@ -78,16 +82,31 @@ class Inbox(Generic[T]):
             was_open, self._closed = not self._closed, True
             if was_open:
                 self._queue.put(None)
+                self._enough.set()
         return was_open
 
-    def next_group(self, gather: float = 0.0) -> tuple[list[tuple[T, Done]], bool]:
-        """Waits for items; whether none will follow. When there is one, others are waited for, for `gather` seconds."""
-        group: list[tuple[T, Done]] = []
-        urgent, deadline = False, 0.0
+    def next_group(self) -> tuple[list[tuple[T, Done]], bool]:
+        """Waits for items; whether none will follow."""
         idle_since = time.monotonic()
         entry = self._queue.get()
-        if gather and time.monotonic() - idle_since < _LULL_S:
-            time.sleep(gather)
+        if entry is not None and time.monotonic() - idle_since < _LULL_S:
+            self._let_grow(max(self._sizes))
+        group, ended = self._take(entry)
+        self._sizes.append(sum(not self._can_wait(item) for item, _ in group))
+        return group, ended
+
+    def _let_grow(self, expected: int) -> None:
+        """Returns when a group of so many items can be had, one of which was taken already, or has been waited for."""
+        self._enough.clear()
+        self._wanted = expected - 1
+        if self._queue.qsize() < self._wanted and not self._closed:
+            self._enough.wait(min(_GATHER_MOST_S, _GATHER_S * self._wanted))
+        self._wanted = 0
+
+    def _take(self, entry: tuple[T, Done] | None) -> tuple[list[tuple[T, Done]], bool]:
+        """This item and what else is there. When nobody waits for any of it, something is waited for."""
+        group: list[tuple[T, Done]] = []
+        urgent, deadline = False, 0.0
         while entry is not None:
             item, done = entry
             if isinstance(done, Future):

@@ -23,7 +23,7 @@ from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.database import for_writing, reason, was_rolled_back
-from polarproxy.store.inbox import Done, Inbox, gathering, settle, wait_for
+from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.repository import read_call
 from polarproxy.store.schema import (
@@ -96,8 +96,6 @@ class Writer:
         self._inserts = Inserts(engine.dialect)
         self._forget()
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
-        self._latest = 0
-        """How many calls the latest group held."""
         self._trouble: tuple[float, str] | None = None
         self.failed = 0
         """Items that could not be stored since the start."""
@@ -155,12 +153,11 @@ class Writer:
     def _run(self) -> None:
         ended = False
         while not ended:
-            group, ended = self._inbox.next_group(gathering(self._latest))
+            group, ended = self._inbox.next_group()
             if group:
                 self._commit(group)
 
     def _commit(self, group: list[_Waiting]) -> None:
-        self._latest = sum(isinstance(item, NewCall) for item, _ in group)
         try:
             self._write([item for item, _ in group])
         except _OUT_OF_ORDER as error:
