@@ -176,6 +176,48 @@ class LogprobsMode(StrEnum):
     UNKNOWN = "unknown"
 
 
+class FallbackReason(StrEnum):
+    """Why the engine rendered a prompt that was to continue recorded tokens. `sentence` says it to a person."""
+
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str) -> FallbackReason:
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.sentence = sentence
+        return reason
+
+    FIRST_TURN = "first_turn", "the conversation has no turn of the assistant yet, so there is nothing to continue"
+    NOT_RECORDED = (
+        "not_recorded",
+        "no turn of the assistant in this history was recorded here after these very messages (edited, compacted,"
+        " written by the client, or from before the recording)",
+    )
+    REASONING_EDITED = "reasoning_edited", "the reasoning that came back is not the reasoning that was sampled"
+    NO_TOKENS = "no_tokens", "the turn was recorded without the ids of its prompt or of what was sampled"
+    PREFILL = "prefill", "the last message is the assistant's: the engine is asked to go on within a turn"
+    UNFIT_REQUEST = (
+        "unfit_request",
+        "the request asks for another kind of prompt (no generation prompt, a continued message, echo, beam search,"
+        " truncation, or transfer parameters of its own)",
+    )
+    UNREADABLE = "unreadable", "the messages of the request cannot be read"
+    MEDIA = "media", "the conversation holds images, sound or documents, with which the engine ignores prompt ids"
+    ENGINE_UNABLE = "engine_unable", "the engine does not take prompt ids, or cannot render a conversation"
+    RENDER_FAILED = "render_failed", "the engine could not render the rest of the conversation"
+    TEMPLATE_REFUSED = "template_refused", "the chat template does not show where such a turn ends"
+    TEMPLATE_CHANGED = "template_changed", "the turn was recorded under another chat template or tokenizer"
+    TURN_HIDDEN = "turn_hidden", "the chat template renders nothing of this turn, so its end cannot be found"
+    HEAD_CHANGES = "head_changes", "the messages after the turn change how the template renders those before it"
+    NO_BOUNDARY = "no_boundary", "between this turn and the next message the template has no clear end of a turn"
+    CLOSE_DIFFERS = (
+        "close_differs",
+        "the turn ended with another token than the one by which the template ends such a turn",
+    )
+    CUT_IN_HEADER = "cut_in_header", "the turn was cut before its text began, and the template cannot close it there"
+    CALL_IDS = "call_ids", "the template shows the ids of tool calls, and the client made ids of its own"
+
+
 class Caveat(StrEnum):
     """Why the tokens of a call are not what a policy sampled after these prompt ids, however exact they are."""
 
