@@ -119,6 +119,11 @@ class Server:
         asked = [str(self.programs / "pg_isready"), "-q", "-h", str(self.folder), "-d", "postgres"]
         return subprocess.run(asked, timeout=_SECONDS, check=False).returncode == 0
 
+    def start_again(self) -> None:
+        """Starts it if it ended by itself."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
     def kill(self) -> None:
         """As `pg_ctl stop -m immediate`: every connection is cut, nothing is tidied up."""
         if self._process is not None:
@@ -194,13 +199,14 @@ def _emptied(url: str) -> bool:
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[Server]:
-    """A server until the block ends. Raises `FileNotFoundError` where PostgreSQL is not installed."""
+def running(place: Path = Path("/tmp"), **settings: str) -> Iterator[Server]:
+    """A server until the block ends, with its files in a folder of this one. Raises `FileNotFoundError` where PostgreSQL is
+    not installed."""
     programs = binaries()
     if programs is None:
         raise FileNotFoundError(MISSING)
     # A short path, because that of a socket may not be long.
-    folder = Path(mkdtemp(prefix="polarpg-", dir="/tmp"))
+    folder = Path(mkdtemp(prefix="polarpg-", dir=place))
     server = Server(programs, folder, {**_SETTINGS, **settings})
     try:
         somebody = _unprivileged()

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +37,22 @@ class Engine:
         reply = sampled(next(self._serials))
         prompt = prompt_ids(body["messages"])
         if body.get("stream"):
-            return await self._stream(request, body, reply, prompt)
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+            with suppress(ConnectionError):  # the proxy was killed
+                await self._stream(request, response, body, reply, prompt)
+            return response
         await asyncio.sleep(self._rng.random() * _SLOWEST_REPLY_SECONDS)
         self.generated += 1
         return web.json_response(_whole(reply, prompt))
 
     async def _stream(
-        self, request: web.Request, body: dict[str, Any], reply: Sampled, prompt: list[int]
-    ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        body: dict[str, Any],
+        reply: Sampled,
+        prompt: list[int],
+    ) -> None:
         await response.prepare(request)
         pace = self._rng.random() * _SLOWEST_EVENT_SECONDS
         usage = bool(body.get("stream_options", {}).get("include_usage"))
@@ -54,7 +61,6 @@ class Engine:
             await asyncio.sleep(pace)
         self.generated += 1
         await response.write(b"data: [DONE]\n\n")
-        return response
 
 
 @asynccontextmanager

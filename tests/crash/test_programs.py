@@ -1,0 +1,49 @@
+"""A few rounds of every crash test; `python -m tests.crash.NAME` runs as many as one likes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash import cut_network, fill_disk, kill_proxy, lock_sqlite, stop_postgres
+from tests.crash.program import Program, run
+from tests.postgres import MISSING, binaries
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS, CLIENTS, SECONDS = 2, 16, 120
+PROGRAMS = [
+    (program, kind)
+    for program in (kill_proxy.PROGRAM, stop_postgres.PROGRAM, cut_network.PROGRAM, lock_sqlite.PROGRAM)
+    for kind in program.databases
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "kind"), PROGRAMS, ids=[f"{program.name}-{kind}" for program, kind in PROGRAMS])
+async def test_nothing_is_lost(program: Program, kind: str, tmp_path: Path) -> None:
+    if kind == "postgresql" and binaries() is None:
+        pytest.skip(MISSING)
+    outcome = await run(program, ROUNDS, tmp_path, seed=20_261_130, kind=kind, clients=CLIENTS)
+    assert outcome.clean, outcome.faults[:5]
+    assert {one.streamed for one in outcome.seen} == {True, False}
+    assert len({len(one.prompt_token_ids) for one in outcome.seen}) > 1
+    if program.refuses:
+        assert outcome.unavailable > 0, "no round reached the clients"
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_the_disk_is_full(tmp_path: Path) -> None:
+    """As a program: it may have to move into a namespace, and this process must not."""
+    command = [sys.executable, "-m", "tests.crash.fill_disk", "--rounds", str(ROUNDS), "--work", str(tmp_path)]
+    if not fill_disk.can_mount():
+        probe = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+        if subprocess.run(probe, capture_output=True, timeout=SECONDS, check=False).returncode:
+            pytest.skip("needs root or user namespaces, to mount a small disk")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 refused for now" not in done.stdout, "no round reached the clients"
