@@ -98,12 +98,8 @@ def weights(trajectory: Trajectory, weighting: Weighting) -> list[float]:
         return [1.0] * count
     if weighting == "per_session":
         return [1.0 / count for _ in range(count)]
-    trained = [_trained_tokens(branch) for branch in trajectory.branches]
+    trained = [branch.trained_tokens for branch in trajectory.branches]
     return [tokens / sum(trained) for tokens in trained]
-
-
-def _trained_tokens(branch: Branch) -> int:
-    return sum(len(turn.node.completion.token_ids) for turn in branch.turns if turn.trained)
 
 
 def build_samples(
@@ -125,7 +121,7 @@ def _build_sample(branch: Branch, session: Session, advantage: float | None, wei
     turns = np.full(length, -1, np.int32)
     for index, turn in enumerate(branch.turns):
         node = turn.node
-        span = slice(node.start, node.stop)
+        span = slice(turn.start, turn.stop)
         mask[span] = turn.trained
         versions[span] = node.captured.call.policy_version_min
         turns[span] = index
@@ -159,6 +155,7 @@ def _build_sample(branch: Branch, session: Session, advantage: float | None, wei
         model=_common(call.served_model for call in trained),
         template_digest=_common(call.template_digest for call in trained),
         warnings=tuple(sorted(set(_warnings(trained)))),
+        faithful=branch.faithful,
     )
 
 

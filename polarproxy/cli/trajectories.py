@@ -53,22 +53,18 @@ def show_trajectory(
             console.print(_spelled(branch, texts))
 
 
-def _trained(branch: Branch) -> int:
-    return sum(len(turn.node.completion.token_ids) for turn in branch.turns if turn.trained)
-
-
 def _row(branch: Branch) -> tuple[object, ...]:
     calls = " ".join(turn.node.captured.call.call_id for turn in branch.turns)
-    size, trained = len(branch.token_ids), _trained(branch)
+    size, trained = len(branch.token_ids), branch.trained_tokens
     return (branch.index, len(branch.turns), size, trained, branch.parent_branch, branch.shared_prefix, calls)
 
 
 def _spelled(branch: Branch, texts: Mapping[int, bytes]) -> Text:
     whole, out, at = branch.token_ids, Text(f"branch {branch.index}\n", style="bold"), 0
     for turn in branch.turns:
-        out += marked(spell(whole.cut(at, turn.node.start), texts), trained=False)
+        out += marked(spell(whole.cut(at, turn.start), texts), trained=False)
         out += marked(spell(turn.node.completion.token_ids, texts), trained=turn.trained)
-        at = turn.node.stop
+        at = turn.stop
     return out
 
 
@@ -88,8 +84,8 @@ def _as_json(trajectory: Trajectory) -> dict[str, object]:
                     {
                         "call_id": turn.node.captured.call.call_id,
                         "choice": turn.node.completion.index,
-                        "start": turn.node.start,
-                        "stop": turn.node.stop,
+                        "start": turn.start,
+                        "stop": turn.stop,
                         "trained": turn.trained,
                     }
                     for turn in branch.turns

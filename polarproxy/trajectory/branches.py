@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.trajectory.eligibility import why_not, why_not_whole
-from polarproxy.trajectory.forest import Forest, Node, build_forest
+from polarproxy.trajectory.forest import Forest, Node, build_forest, by_delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from polarproxy.model import CapturedCall, TokenIds
     from polarproxy.trajectory.eligibility import Reason
+    from polarproxy.trajectory.forest import TieRule
+
+    Merge = Callable[[Forest, Sequence[Reason | None]], Iterator["Branch"]]
+    """Makes branches of a forest, given for each of its nodes why it is not trained. None: it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,17 @@ class Turn:
     """A completion's place in a branch."""
 
     node: Node
+    start: int
+    """Where its sampled tokens begin in the branch."""
     trained: bool
     """Whether this branch is the one that trains it."""
+    off_context: bool = False
+    """Whether other tokens stand before it than the engine had. Only the rule `stitch` makes such turns."""
+
+    @property
+    def stop(self) -> int:
+        """Where its sampled tokens end."""
+        return self.start + len(self.node.completion.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +47,28 @@ class Branch:
     """One sequence, root to leaf."""
 
     index: int
+    token_ids: TokenIds
+    """Prompt, completions and interstitials, as the engine saw them (unless the branch is not faithful)."""
     turns: tuple[Turn, ...]
-    parent_branch: int | None
+    parent_branch: int | None = None
     """The earlier branch that shares the longest beginning. None: none shares a completion."""
-    shared_prefix: int
+    shared_prefix: int = 0
     """Tokens shared with the parent branch."""
 
     @property
-    def token_ids(self) -> TokenIds:
-        """Prompt, completions and interstitials, as the engine saw them."""
-        return self.turns[-1].node.context
+    def trained_tokens(self) -> int:
+        """Sampled tokens that this branch trains."""
+        return sum(len(turn.node.completion.token_ids) for turn in self.turns if turn.trained)
+
+    @property
+    def off_context_tokens(self) -> int:
+        """Trained tokens that were sampled in another context than the one before them here."""
+        return sum(len(turn.node.completion.token_ids) for turn in self.turns if turn.trained and turn.off_context)
+
+    @property
+    def faithful(self) -> bool:
+        """Whether each trained token was sampled in exactly this context."""
+        return not self.off_context_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +104,38 @@ class Trajectory:
         return dict(sorted(Counter(entry.reason.value for entry in self.left_out).items()))
 
 
-def build_trajectory(session_id: str, calls: Iterable[CapturedCall]) -> Trajectory:
-    """The branches of one session's calls (the rule `prefix_merging`)."""
-    forest = build_forest(calls)
+def prefix_merging(forest: Forest, reasons: Sequence[Reason | None]) -> Iterator[Branch]:
+    """One branch from a root to each leaf; a prompt that drifted is a root, and nothing is lost or trained out of place."""
+    first_in: dict[int, int] = {}
+    for index, leaf in enumerate(_leaves(forest, reasons)):
+        path = forest.ancestors(leaf)[::-1]
+        shared = [place for place in path if place in first_in]
+        turns = tuple(
+            Turn(forest.nodes[place], forest.nodes[place].start, place not in first_in and reasons[place] is None)
+            for place in path
+        )
+        for place in path:
+            first_in.setdefault(place, index)
+        yield Branch(
+            index=index,
+            token_ids=forest.nodes[leaf].context,
+            turns=turns,
+            parent_branch=first_in[shared[-1]] if shared else None,
+            shared_prefix=forest.nodes[shared[-1]].stop if shared else 0,
+        )
+
+
+def build_trajectory(
+    session_id: str, calls: Iterable[CapturedCall], merge: Merge = prefix_merging, prefer: TieRule = by_delivery
+) -> Trajectory:
+    """The branches of one session's calls; raises `InvalidValue` when they are not those of one session."""
+    return trajectory_of(session_id, build_forest(calls, prefer), merge)
+
+
+def trajectory_of(session_id: str, forest: Forest, merge: Merge = prefix_merging) -> Trajectory:
+    """The branches of a forest."""
     reasons = [why_not(forest, place) for place in range(len(forest.nodes))]
-    branches = tuple(_branches(forest, reasons))
+    branches = tuple(merge(forest, reasons))
     left_out = [
         LeftOut(node.captured.call.call_id, node.completion.index, reason, len(node.completion.token_ids))
         for node, reason in zip(forest.nodes, reasons, strict=True)
@@ -97,9 +149,7 @@ def build_trajectory(session_id: str, calls: Iterable[CapturedCall]) -> Trajecto
         branches=branches,
         left_out=tuple(left_out),
         captured_tokens=captured,
-        trained_tokens=sum(
-            len(turn.node.completion.token_ids) for branch in branches for turn in branch.turns if turn.trained
-        ),
+        trained_tokens=sum(branch.trained_tokens for branch in branches),
     )
 
 
@@ -109,34 +159,7 @@ def _whole_call(captured: CapturedCall) -> LeftOut:
     return LeftOut(call.call_id, None, why_not_whole(call), tokens)
 
 
-def _branches(forest: Forest, reasons: list[Reason | None]) -> Iterator[Branch]:
-    first_in: dict[int, int] = {}
-    for index, leaf in enumerate(_leaves(forest, reasons)):
-        path = _path(forest, leaf)
-        shared = [place for place in path if place in first_in]
-        turns = tuple(
-            Turn(forest.nodes[place], trained=place not in first_in and reasons[place] is None) for place in path
-        )
-        for place in path:
-            first_in.setdefault(place, index)
-        yield Branch(
-            index=index,
-            turns=turns,
-            parent_branch=first_in[shared[-1]] if shared else None,
-            shared_prefix=forest.nodes[shared[-1]].stop if shared else 0,
-        )
-
-
-def _path(forest: Forest, leaf: int) -> list[int]:
-    path: list[int] = []
-    place: int | None = leaf
-    while place is not None:
-        path.append(place)
-        place = forest.nodes[place].parent
-    return path[::-1]
-
-
-def _leaves(forest: Forest, reasons: list[Reason | None]) -> Iterator[int]:
+def _leaves(forest: Forest, reasons: Sequence[Reason | None]) -> Iterator[int]:
     """The trained completions that lead to no other trained one, depth first."""
     leads: set[int] = set()
     for place in range(len(forest.nodes) - 1, -1, -1):

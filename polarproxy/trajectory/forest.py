@@ -1,12 +1,15 @@
 """The prefix forest of a session: every sampled completion, under the one whose tokens its prompt repeats.
 
-`parent(k)` is the earlier-arrived completion *j* with the longest P_j ⊕ C_j that is a prefix of P_k. Equal candidates are
-resolved by delivery, then by arrival. Nothing depends on the order in which calls are handed in.
+`parent(k)` is the earlier-arrived completion *j* with the longest P_j ⊕ C_j that is a prefix of P_k. Candidates are all
+completions, wherever they stand. Equal ones are resolved by a rule, then by arrival. Nothing depends on the order in which
+calls are handed in.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,9 +17,17 @@ from polarproxy.errors import InvalidValue
 from polarproxy.trajectory.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from polarproxy.model import CapturedCall, Completion, TokenIds
+    from polarproxy.model import Call, CapturedCall, Completion, TokenIds
+
+    TieRule = Callable[[CapturedCall, CapturedCall], tuple[bool, ...]]
+    """Given a call and an earlier one whose tokens it repeats: of several such the one with the least value is its parent."""
+
+
+def by_delivery(later: CapturedCall, earlier: CapturedCall) -> tuple[bool, ...]:
+    """What reached the client is more likely to be what it repeats."""
+    return (not earlier.delivered,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,10 @@ class Node:
     prompt: TokenIds
     parent: int | None
     """Place of the parent in the forest. None: a root."""
+    shared: int = 0
+    """Tokens of the prompt that an earlier P ⊕ C of the session begins with, whether or not all of that one."""
+    beyond: tuple[int, ...] = ()
+    """Places of earlier completions that share those tokens and go on in another way."""
 
     @property
     def context(self) -> TokenIds:
@@ -36,7 +51,7 @@ class Node:
 
     @property
     def start(self) -> int:
-        """Where the sampled tokens begin in every branch that holds this node."""
+        """Where the sampled tokens begin in every exact branch that holds this node."""
         return len(self.prompt)
 
     @property
@@ -45,17 +60,108 @@ class Node:
         return self.start + len(self.completion.token_ids)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Forest:
     """Nodes in order of arrival (and of choice index); a parent stands before its children."""
 
     nodes: tuple[Node, ...]
     children: tuple[tuple[int, ...], ...]
     """For each node, the places of its children, in order."""
-    same_prompt: Mapping[bytes, Sequence[int]]
-    """For the bytes of each prompt, the places of the nodes that have it, in order."""
     without_prompt: tuple[CapturedCall, ...]
     """Calls that are no nodes, because their prompt ids are not known or nothing was sampled."""
+
+    @cached_property
+    def same_prompt(self) -> Mapping[bytes, Sequence[int]]:
+        """For the bytes of each prompt, the places of the nodes that have it, in order."""
+        found: dict[bytes, list[int]] = defaultdict(list)
+        for place, node in enumerate(self.nodes):
+            found[node.prompt.raw].append(place)
+        return found
+
+    def ancestors(self, place: int) -> list[int]:
+        """This place and those above it, the root last."""
+        path: list[int] = []
+        above: int | None = place
+        while above is not None:
+            path.append(above)
+            above = self.nodes[above].parent
+        return path
+
+
+class GrowingForest:
+    """The forest of a session that still runs: one more call costs one pass over its own tokens.
+
+    A call that arrived before one that is in it already (it took longer), or one of which more has become known, is taken
+    in at the next look, which begins anew.
+    """
+
+    def __init__(self, prefer: TieRule = by_delivery) -> None:
+        self._prefer = prefer
+        self._calls: dict[str, CapturedCall] = {}
+        self._grower = _Grower(prefer)
+        self._stale = False
+
+    def add(self, captured: CapturedCall) -> None:
+        """A call of the session, or a known one with what has become known of it since."""
+        call = captured.call
+        before, self._calls[call.call_id] = self._calls.get(call.call_id), captured
+        if before == captured:
+            return
+        if before is None and not self._stale and self._grower.takes(call):
+            self._grower.add(captured)
+        else:
+            self._stale = True
+
+    def forest(self) -> Forest:
+        """The forest of all calls so far; raises `InvalidValue` as `build_forest` does."""
+        if self._stale:
+            self._grower, self._stale = _grown(self._calls.values(), self._prefer), False
+        return self._grower.forest()
+
+
+class _Grower:
+    """Takes calls in order of arrival."""
+
+    def __init__(self, prefer: TieRule) -> None:
+        self._prefer = prefer
+        self._tree: PrefixTree[int] = PrefixTree()
+        self._nodes: list[Node] = []
+        self._children: list[list[int]] = []
+        self._outside: list[CapturedCall] = []
+        self._last: Call | None = None
+
+    def takes(self, call: Call) -> bool:
+        """Whether this call may be the next one."""
+        last = self._last
+        return last is None or (last.ordinal < call.ordinal and last.session_id == call.session_id)
+
+    def add(self, captured: CapturedCall) -> None:
+        call = self._last = captured.call
+        prompt = call.prompt_token_ids
+        if prompt is None or not call.completions:
+            self._outside.append(captured)
+            return
+        known = self._tree.match(prompt)
+        parent = self._choose(captured, known.values)
+        beyond = known.beyond if known.shared < len(prompt) else ()
+        for completion in sorted(call.completions, key=lambda completion: completion.index):
+            place = len(self._nodes)
+            self._nodes.append(Node(captured, completion, prompt, parent, known.shared, beyond))
+            self._children.append([])
+            if parent is not None:
+                self._children[parent].append(place)
+        for place in range(len(self._nodes) - len(call.completions), len(self._nodes)):
+            # A completion without tokens would pass for the parent of every repeat of its prompt.
+            if len(self._nodes[place].completion.token_ids):
+                self._tree.extend(known, prompt, self._nodes[place].completion.token_ids, place)
+
+    def _choose(self, captured: CapturedCall, candidates: Sequence[int]) -> int | None:
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
+        return min(candidates, key=lambda place: (self._prefer(captured, self._nodes[place].captured), place))
+
+    def forest(self) -> Forest:
+        return Forest(tuple(self._nodes), tuple(map(tuple, self._children)), tuple(self._outside))
 
 
 def in_order(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
@@ -71,33 +177,13 @@ def in_order(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
     return ordered
 
 
-def build_forest(calls: Iterable[CapturedCall]) -> Forest:
-    """The forest of one session's calls. Near linear in the number of tokens."""
-    tree: PrefixTree[int] = PrefixTree()
-    nodes: list[Node] = []
-    outside: list[CapturedCall] = []
+def _grown(calls: Iterable[CapturedCall], prefer: TieRule) -> _Grower:
+    grower = _Grower(prefer)
     for captured in in_order(calls):
-        prompt = captured.call.prompt_token_ids
-        if prompt is None or not captured.call.completions:
-            outside.append(captured)
-            continue
-        parent = _choose(nodes, tree.longest_prefix(prompt))
-        by_index = sorted(captured.call.completions, key=lambda completion: completion.index)
-        nodes.extend(Node(captured, completion, prompt, parent) for completion in by_index)
-        for place in range(len(nodes) - len(captured.call.completions), len(nodes)):
-            # A completion without tokens would pass for the parent of every repeat of its prompt.
-            if len(nodes[place].completion.token_ids):
-                tree.insert(nodes[place].context, place)
-    children: list[list[int]] = [[] for _ in nodes]
-    same_prompt: dict[bytes, list[int]] = {}
-    for place, node in enumerate(nodes):
-        same_prompt.setdefault(node.prompt.raw, []).append(place)
-        if node.parent is not None:
-            children[node.parent].append(place)
-    return Forest(tuple(nodes), tuple(map(tuple, children)), same_prompt, tuple(outside))
+        grower.add(captured)
+    return grower
 
 
-def _choose(nodes: list[Node], candidates: list[int]) -> int | None:
-    if not candidates:
-        return None
-    return min(candidates, key=lambda place: (not nodes[place].captured.delivered, place))
+def build_forest(calls: Iterable[CapturedCall], prefer: TieRule = by_delivery) -> Forest:
+    """The forest of one session's calls. Near linear in the number of tokens."""
+    return _grown(calls, prefer).forest()

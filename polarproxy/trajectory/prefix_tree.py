@@ -1,30 +1,59 @@
 """A radix tree over token sequences, to find the longest known one that another begins with.
 
 Keys are the bytes of int32 tokens. Walking and inserting compare slices of bytes, so a lookup costs one pass over the key
-at the speed of memory, however many sequences are known.
+at the speed of memory, however many sequences are known. What was found by a lookup is where an insertion goes on, so a
+prompt is compared once for both.
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from polarproxy.model import TOKEN_BYTES, TokenIds
+from polarproxy.model import TOKEN_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from polarproxy.model import TokenIds
 
 T = TypeVar("T")
 
+_MOST_BEYOND = 8
+"""Continuations that are named where sequences part; a head that thousands of conversations share has as many."""
+
 
 class _Node(Generic[T]):
-    __slots__ = ("children", "label", "values")
+    __slots__ = ("children", "first", "label", "values")
 
-    def __init__(self, label: bytes) -> None:
+    def __init__(self, label: bytes, first: T | None) -> None:
         self.label = label
         """The tokens between the parent and this node."""
+        self.first = first
+        """The value of the first sequence that passed here. None: at the root."""
         self.children: dict[bytes, _Node[T]] = {}
         """By the first token of their label."""
         self.values: list[T] = []
         """What was inserted under exactly this sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[T]):
+    """How far a sequence is known."""
+
+    values: tuple[T, ...]
+    """Those of the longest inserted sequence that it begins with; empty when there is none."""
+    shared: int
+    """Tokens that it shares with some inserted sequence."""
+    beyond: tuple[T, ...]
+    """The first sequence through each of the youngest continuations at the place where it leaves what is known."""
+    node: _Node[T]
+    """The last node that was passed whole."""
+    at: int
+    """Bytes up to there."""
 
 
 def _common_bytes(left: bytes, right: bytes) -> int:
@@ -38,16 +67,41 @@ class PrefixTree(Generic[T]):
     """Sequences of tokens, each with the values inserted under it."""
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node(b"")
+        self._root: _Node[T] = _Node(b"", None)
+
+    def match(self, tokens: TokenIds) -> Match[T]:
+        """How far `tokens` is known, and the longest inserted sequence that it begins with."""
+        key, node, at = tokens.raw, self._root, 0
+        best, size = node.values, len(tokens.raw)
+        child: _Node[T] | None = None
+        while at < size:
+            child = node.children.get(key[at : at + TOKEN_BYTES])
+            if child is None or not key.startswith(child.label, at):
+                break
+            node, at = child, at + len(child.label)
+            best = node.values or best
+            child = None
+        if child is None:
+            youngest = islice(reversed(node.children.values()), _MOST_BEYOND)
+            return Match(tuple(best), at // TOKEN_BYTES, _firsts(youngest), node, at)
+        shared = at + _common_bytes(child.label, key[at : at + len(child.label)])
+        return Match(tuple(best), shared // TOKEN_BYTES, _firsts([child]), node, at)
 
     def insert(self, tokens: TokenIds, value: T) -> None:
         """Adds a value under a sequence."""
-        key, node, at = tokens.raw, self._root, 0
+        self._insert(self._root, tokens.raw, value)
+
+    def extend(self, known: Match[T], tokens: TokenIds, more: TokenIds, value: T) -> None:
+        """Adds a value under `tokens` and `more`, where `known` is what was found for `tokens`."""
+        self._insert(known.node, tokens.raw[known.at :] + more.raw, value)
+
+    def _insert(self, node: _Node[T], key: bytes, value: T) -> None:
+        at = 0
         while at < len(key):
             first = key[at : at + TOKEN_BYTES]
             child = node.children.get(first)
             if child is None:
-                child = node.children[first] = _Node(key[at:])
+                child = node.children[first] = _Node(key[at:], value)
             elif not key.startswith(child.label, at):
                 child = node.children[first] = _split(
                     child, _common_bytes(child.label, key[at : at + len(child.label)])
@@ -55,22 +109,14 @@ class PrefixTree(Generic[T]):
             node, at = child, at + len(child.label)
         node.values.append(value)
 
-    def longest_prefix(self, tokens: TokenIds) -> list[T]:
-        """The values of the longest inserted sequence that `tokens` begins with; empty when there is none."""
-        key, node, at = tokens.raw, self._root, 0
-        best = node.values
-        while at < len(key):
-            child = node.children.get(key[at : at + TOKEN_BYTES])
-            if child is None or not key.startswith(child.label, at):
-                break
-            node, at = child, at + len(child.label)
-            best = node.values or best
-        return list(best)
+
+def _firsts(nodes: Iterable[_Node[T]]) -> tuple[T, ...]:
+    return tuple(node.first for node in nodes if node.first is not None)
 
 
 def _split(node: _Node[T], at: int) -> _Node[T]:
     """A new node for the first `at` bytes of the label, above the old one."""
-    upper: _Node[T] = _Node(node.label[:at])
+    upper: _Node[T] = _Node(node.label[:at], node.first)
     node.label = node.label[at:]
     upper.children[node.label[:TOKEN_BYTES]] = node
     return upper
