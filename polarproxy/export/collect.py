@@ -12,6 +12,7 @@ from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import form_groups
 from polarproxy.errors import BadExport
 from polarproxy.trajectory.branches import build_trajectory
+from polarproxy.trajectory.merging import MERGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,12 @@ class Options:
     weighting: Weighting = "per_session"
     group_id: str | None = None
     """Only sessions of this group. None: all."""
+    merge: str = MERGES[0][0]
+    """The name of the rule that makes rows of calls."""
 
     def __post_init__(self) -> None:
+        if self.merge not in dict(MERGES):
+            raise BadExport(f"there is no merge rule {self.merge!r}; choose one of {', '.join(dict(MERGES))}")
         if self.advantage not in ADVANTAGES:
             raise BadExport(f"there is no advantage {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
 
@@ -83,7 +88,7 @@ class Collection:
         """The rows of one session; what is left out of it goes to the account."""
         account = self.account
         calls = self._repository.calls(session.session_id)
-        trajectory = build_trajectory(session.session_id, calls)
+        trajectory = build_trajectory(session.session_id, calls, dict(MERGES)[account.options.merge])
         account.sessions += 1
         account.calls += len(calls)
         account.captured_tokens += trajectory.captured_tokens
