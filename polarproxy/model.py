@@ -293,6 +293,22 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnMark:
+    """What a reply is recognised by when a later request repeats it. Digests have 16 bytes."""
+
+    key: bytes
+    """Of all that was said up to and including it, by meaning."""
+    spelling: bytes
+    """Of its text and arguments exactly as written."""
+    reasoning: bytes | None
+    """Of its reasoning. None: it has none, or the client was shown none."""
+    ids: tuple[str, ...]
+    """The ids of its tool calls."""
+    template: str
+    """Fingerprint of the chat template, as its renderings show it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled choice of a call."""
 
@@ -306,8 +322,8 @@ class Completion:
     """None: the reply was cut before the engine said why it ended."""
     stop_reason: str | None = None
     """The stop string or stop token id that ended it, as text. None: an end-of-sequence token, or not ended by a stop."""
-    turn_key: bytes | None = None
-    """What a request that goes on from this reply is recognised by, 16 bytes. None: nothing is to go on from it exactly."""
+    mark: TurnMark | None = None
+    """None: nothing is to go on from it exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +354,9 @@ class Prompting:
     continued: Continued | None = None
     """None: nothing was found to go on from."""
     reason: str | None = None
-    """Why the engine rendered it, or what is wrong. None: it is exact, or there was nothing to go on from."""
+    """Why the engine rendered it (a word, to be counted), or what is wrong. None: neither."""
+    detail: str | None = None
+    """More about this very call, for a person to read. None: the reason says all."""
 
     def __post_init__(self) -> None:
         if self.outcome is PromptOutcome.EXACT and self.continued is None:

@@ -24,6 +24,7 @@ from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
 from polarproxy.store.inserts import insert_once
 from polarproxy.store.schema import (
+    DELIVERED,
     call_facts,
     calls,
     completions,
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, RowMapping
 
+    from polarproxy.model import Completion, TokenIds
     from polarproxy.store.responses import FoundResponse
-    from polarproxy.store.turns import FoundTurn
+    from polarproxy.store.turns import StoredTurn
 
-DELIVERED = "delivered"
 KIND = "kind"
 
 
@@ -140,10 +141,15 @@ class Repository:
         with self._writing.begin() as connection:
             responses.forget(connection, response_id)
 
-    def longest_turn(self, session_id: str, keys: Sequence[bytes]) -> FoundTurn | None:
-        """The stored turn that goes furthest among those with these keys; None when there is none. Raises `StoreDamaged`."""
+    def marked_turns(self, session_id: str, keys: Sequence[bytes]) -> list[StoredTurn]:
+        """The turns of this session that have one of these keys, in order of arrival. Raises `StoreDamaged`."""
         with self._engine.begin() as connection:
-            return turns.longest(connection, session_id, keys)
+            return turns.marked(connection, session_id, keys)
+
+    def turn_tokens(self, turn: StoredTurn) -> tuple[TokenIds, Completion]:
+        """The prompt and the completion of a turn. Raises `StoreDamaged`."""
+        with self._engine.begin() as connection:
+            return turns.tokens(connection, turn)
 
     def session_ids(self) -> list[str]:
         """All sessions, oldest first."""

@@ -28,6 +28,7 @@ from polarproxy.model import (
     Timing,
     TokenIds,
     TokenSource,
+    TurnMark,
     Usage,
 )
 from polarproxy.store import codec
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from polarproxy.store.bases import Base
 
 Row = dict[str, Any]
+
+_ids = msgspec.json.Decoder(tuple[str, ...])
 
 
 def session_row(session: Session) -> Row:
@@ -131,6 +134,7 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "last_byte_us": call.timing.last_byte_us,
         "prompt_outcome": prompting and prompting.outcome.value,
         "prompt_reason": prompting and prompting.reason,
+        "prompt_detail": prompting and prompting.detail,
         "continued_call_id": continued and continued.call_id,
         "continued_choice": continued and continued.choice,
         "continued_length": continued and continued.length,
@@ -152,10 +156,38 @@ def completion_rows(call: Call) -> list[Row]:
             ),
             "finish_reason": completion.finish_reason and completion.finish_reason.value,
             "stop_reason": completion.stop_reason,
-            "turn_key": completion.turn_key,
+            **_mark_row(completion.mark),
         }
         for completion in call.completions
     ]
+
+
+_NO_MARK: Row = dict.fromkeys(("turn_key", "turn_spelling", "turn_reasoning", "turn_ids", "turn_template"))
+
+
+def _mark_row(mark: TurnMark | None) -> Row:
+    if mark is None:
+        return _NO_MARK
+    return {
+        "turn_key": mark.key,
+        "turn_spelling": mark.spelling,
+        "turn_reasoning": mark.reasoning,
+        "turn_ids": msgspec.json.encode(mark.ids).decode(),
+        "turn_template": mark.template,
+    }
+
+
+def read_mark(row: RowMapping) -> TurnMark | None:
+    """What a completion is recognised by; None when nothing is to go on from it. Raises `StoreDamaged`."""
+    if row["turn_key"] is None:
+        return None
+    if row["turn_spelling"] is None or row["turn_template"] is None:
+        raise StoreDamaged(f"a completion of call {row['call_id']} has half a mark")
+    try:
+        ids = _ids.decode(row["turn_ids"] or "")
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(f"the mark of a completion of call {row['call_id']} cannot be read: {error}") from error
+    return TurnMark(row["turn_key"], row["turn_spelling"], row["turn_reasoning"], ids, row["turn_template"])
 
 
 def _digest(prompt: TokenIds, sampled: TokenIds, logprobs: bytes | None) -> bytes:
@@ -178,7 +210,7 @@ def read_completion(row: RowMapping, prompt: TokenIds | None) -> Completion:
         logprobs=None if row["logprobs"] is None else Logprobs(row["logprobs"]),
         finish_reason=_finish_reason(row["finish_reason"], where),
         stop_reason=row["stop_reason"],
-        turn_key=row["turn_key"],
+        mark=read_mark(row),
     )
 
 
@@ -245,6 +277,7 @@ def _read_prompting(row: RowMapping) -> Prompting | None:
         outcome=PromptOutcome(row["prompt_outcome"]),
         continued=None if named is None else Continued(named, row["continued_choice"], row["continued_length"]),
         reason=row["prompt_reason"],
+        detail=row["prompt_detail"],
     )
 
 

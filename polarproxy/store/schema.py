@@ -130,6 +130,7 @@ calls = Table(
     Column("last_byte_us", BigInteger),
     Column("prompt_outcome", String(16)),
     Column("prompt_reason", AnyText),
+    Column("prompt_detail", AnyText),
     Column("continued_call_id", AnyText(32)),
     Column("continued_choice", Integer),
     Column("continued_length", Integer),
@@ -148,10 +149,17 @@ completions = Table(
     Column("finish_reason", String(16)),
     Column("stop_reason", AnyText),
     Column("turn_key", LargeBinary(16)),
+    Column("turn_spelling", LargeBinary(16)),
+    Column("turn_reasoning", LargeBinary(16)),
+    Column("turn_ids", AnyText),
+    Column("turn_template", String(32)),
 )
 _HAS_KEY = completions.c.turn_key.is_not(None)
 # Most completions have no key, and what has none costs nothing.
 Index("ix_completions_turn_key", completions.c.turn_key, sqlite_where=_HAS_KEY, postgresql_where=_HAS_KEY)
+
+DELIVERED = "delivered"
+"""Name of the fact that the whole reply of a call was handed to the client."""
 
 call_facts = Table(
     "call_facts",

@@ -5,59 +5,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 
+from polarproxy.errors import StoreDamaged
 from polarproxy.store import rows
-from polarproxy.store.schema import calls, completions
+from polarproxy.store.schema import DELIVERED, call_facts, calls, completions
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import Connection
 
-    from polarproxy.model import Completion, TokenIds
+    from polarproxy.model import Completion, TokenIds, TurnMark
 
 _AT_ONCE = 500
-"""Keys that are looked for in one query, those of the latest turns first."""
+"""Keys that are looked for in one query."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTurn:
-    """A stored completion with the prompt that it was sampled after, both proven against their digests."""
+class StoredTurn:
+    """A stored completion that a request can go on from, without its tokens."""
 
     call_id: str
-    key: bytes
-    prompt: TokenIds
-    completion: Completion
+    choice: int
+    mark: TurnMark
+    delivered: bool
+    """Whether the whole reply is known to have been handed to the client."""
 
 
-def longest(connection: Connection, session_id: str, keys: Sequence[bytes]) -> FoundTurn | None:
-    """The turn of this session that has the last one of the keys that any has; None when none has one of them.
-
-    Of several turns with one key the one that arrived last counts, of its choices the first. Raises `StoreDamaged`.
-    """
-    for stop in range(len(keys), 0, -_AT_ONCE):
-        places = {key: place for place, key in enumerate(keys[max(0, stop - _AT_ONCE) : stop])}
-        row = _best(connection, session_id, places)
-        if row is not None:
-            return _read(connection, row)
-    return None
-
-
-def _best(connection: Connection, session_id: str, places: dict[bytes, int]) -> RowMapping | None:
-    query = (
-        select(completions, calls.c.ordinal)
-        .join(calls, calls.c.call_id == completions.c.call_id)
-        .where(completions.c.turn_key.in_(places), calls.c.session_id == session_id)
-    )
-    found = connection.execute(query).mappings().all()
-    return max(found, key=lambda row: (places[row["turn_key"]], row["ordinal"], -row["choice_index"]), default=None)
+def marked(connection: Connection, session_id: str, keys: Sequence[bytes]) -> list[StoredTurn]:
+    """The turns of a session with these keys, in order of arrival and choice. Raises `StoreDamaged`."""
+    found: list[tuple[int, StoredTurn]] = []
+    delivered = exists().where(call_facts.c.call_id == calls.c.call_id, call_facts.c.name == DELIVERED)
+    columns = [
+        column for column in completions.c if column.name in ("call_id", "choice_index") or _is_mark(column.name)
+    ]
+    query = select(*columns, calls.c.ordinal, delivered.label("delivered")).join(calls)
+    for start in range(0, len(keys), _AT_ONCE):
+        some = query.where(completions.c.turn_key.in_(keys[start : start + _AT_ONCE]), calls.c.session_id == session_id)
+        for row in connection.execute(some).mappings():
+            mark = rows.read_mark(row)
+            if mark is not None:
+                turn = StoredTurn(row["call_id"], row["choice_index"], mark, bool(row["delivered"]))
+                found.append((row["ordinal"], turn))
+    return [turn for _, turn in sorted(found, key=lambda one: (one[0], one[1].choice))]
 
 
-def _read(connection: Connection, row: RowMapping) -> FoundTurn | None:
-    call = connection.execute(select(calls).where(calls.c.call_id == row["call_id"])).mappings().one()
+def _is_mark(name: str) -> bool:
+    return name.startswith("turn_")
+
+
+def tokens(connection: Connection, turn: StoredTurn) -> tuple[TokenIds, Completion]:
+    """The prompt and the completion of a turn, proven against their digests. Raises `StoreDamaged`."""
+    call = connection.execute(select(calls).where(calls.c.call_id == turn.call_id)).mappings().one()
     prompt = PromptReader(connection).prompt(call)
     if prompt is None:
-        return None
-    return FoundTurn(row["call_id"], row["turn_key"], prompt, rows.read_completion(row, prompt))
+        raise StoreDamaged(f"call {turn.call_id} has a turn to go on from, and no prompt")
+    chosen = completions.c.call_id == turn.call_id, completions.c.choice_index == turn.choice
+    return prompt, rows.read_completion(connection.execute(select(completions).where(*chosen)).mappings().one(), prompt)

@@ -7,7 +7,8 @@ import pytest
 
 from polarproxy.model import CallStatus, Reward, RewardComponent
 from polarproxy.store.database import open_database
-from polarproxy.store.repository import DELIVERED, Repository
+from polarproxy.store.repository import Repository
+from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.cli.command import Command
 from tests.database import fresh

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from polarproxy.store.database import open_database
-from polarproxy.store.repository import DELIVERED
+from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.cli.command import Command
 from tests.postgres import Server

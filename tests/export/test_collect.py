@@ -12,7 +12,8 @@ from polarproxy.export.collect import ADVANTAGES, Collection, Options
 from polarproxy.model import Call, LogprobsMode, Reward, Sampling, Session
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import upgrade
-from polarproxy.store.repository import DELIVERED, Repository
+from polarproxy.store.repository import Repository
+from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, NewCall, Writer
 from tests.trajectory.build import SAMPLING, WHEN, Said, call
 

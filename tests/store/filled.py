@@ -22,9 +22,9 @@ from polarproxy.model import (
 )
 from polarproxy.store import codec
 from polarproxy.store.bodies import BodyReader
-from polarproxy.store.repository import DELIVERED, KIND, Repository
+from polarproxy.store.repository import KIND, Repository
 from polarproxy.store.responses import StoredResponse
-from polarproxy.store.schema import bodies, calls, metadata
+from polarproxy.store.schema import DELIVERED, bodies, calls, metadata
 from polarproxy.store.tokens import PromptReader
 from polarproxy.store.writer import Fact, NewCall, Writer
 from tests.store.samples import NOW, a_call, a_completion, a_session, new_call

@@ -22,6 +22,7 @@ from polarproxy.model import (
     Timing,
     TokenIds,
     TokenSource,
+    TurnMark,
     Usage,
 )
 from polarproxy.store.writer import NewCall
@@ -85,12 +86,21 @@ _floats = st.none() | st.floats(-1e6, 1e6)
 _ids = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 5), max_size=40).map(TokenIds.of)
 _logprob_values = st.none() | st.floats(width=32, allow_nan=True, allow_infinity=True)
 
+_digest_bytes = st.binary(min_size=16, max_size=16)
+_call_ids = st.lists(st.text(max_size=12), max_size=2).map(tuple)
+_marks = st.builds(
+    TurnMark, _digest_bytes, _digest_bytes, st.none() | _digest_bytes, _call_ids, st.text("0af", max_size=32)
+)
 _continued = st.builds(Continued, st.text(max_size=12), _counts, _counts)
 _promptings = st.none() | st.one_of(
     st.builds(Prompting, st.just(PromptOutcome.FIRST)),
     st.builds(Prompting, st.just(PromptOutcome.EXACT), _continued),
     st.builds(
-        Prompting, st.sampled_from([PromptOutcome.FALLBACK, PromptOutcome.FAULT]), st.none() | _continued, _texts
+        Prompting,
+        st.sampled_from([PromptOutcome.FALLBACK, PromptOutcome.FAULT]),
+        st.none() | _continued,
+        _texts,
+        _maybe_text,
     ),
 )
 _usages = st.builds(Usage, _large, _large, st.none() | _large, st.none() | _large)
@@ -112,8 +122,7 @@ def completions(draw: st.DrawFn, index: int) -> Completion:
     values = draw(st.none() | st.lists(_logprob_values, min_size=len(ids), max_size=len(ids)) | st.just([-1.0]))
     logprobs = None if values is None else Logprobs.of(values)
     finish = draw(st.none() | st.sampled_from(FinishReason))
-    key = draw(st.none() | st.binary(min_size=16, max_size=16))
-    return Completion(index, ids, logprobs, finish, draw(_maybe_text), key)
+    return Completion(index, ids, logprobs, finish, draw(_maybe_text), draw(st.none() | _marks))
 
 
 @st.composite

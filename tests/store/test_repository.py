@@ -7,7 +7,8 @@ from sqlalchemy.exc import IntegrityError
 
 from polarproxy.errors import NotFound
 from polarproxy.model import CallKind, CallStatus, Reward, RewardComponent, SessionStatus
-from polarproxy.store.repository import DELIVERED, KIND, Repository, SessionState
+from polarproxy.store.repository import KIND, Repository, SessionState
+from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 

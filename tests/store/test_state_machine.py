@@ -14,7 +14,8 @@ from polarproxy.errors import NotFound, StoreConflict
 from polarproxy.model import Call, CallKind, CapturedCall, Logprobs, Reward, RewardComponent, Session, SessionStatus
 from polarproxy.store.database import open_database
 from polarproxy.store.prune import Rule, prune
-from polarproxy.store.repository import DELIVERED, KIND, Repository
+from polarproxy.store.repository import KIND, Repository
+from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.database import Databases
 from tests.store.samples import NOW, a_call, a_completion, a_session, new_call

@@ -1,17 +1,19 @@
-"""A turn is found by its key: the one that goes furthest, in its own session, whole or not at all."""
+"""Turns are found by their keys, in their own session, and come back whole or not at all."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.model import Call, Completion, PromptMode, TokenIds
+from polarproxy.model import Call, PromptMode, TokenIds, TurnMark
 from polarproxy.store import turns
 from polarproxy.store.database import for_writing
 from polarproxy.store.repository import Repository
-from polarproxy.store.writer import Writer
+from polarproxy.store.schema import DELIVERED
+from polarproxy.store.writer import Fact, Writer
 from tests.store.samples import a_call, a_completion, a_session, new_call
 
 SECONDS = 20
@@ -21,9 +23,13 @@ def key(text: str) -> bytes:
     return text.encode().ljust(16, b".")
 
 
+def mark(text: str) -> TurnMark:
+    return TurnMark(key(text), key("spelled"), key("thought"), ("call-1", "\x00"), "f" * 32)
+
+
 def turn(call_id: str, ordinal: int, prompt: tuple[int, ...], *said: str, **fields: Any) -> Call:
     """A call with one choice for each of `said`, which is also its key."""
-    choices = [replace(a_completion([100, ordinal], index), turn_key=key(text)) for index, text in enumerate(said)]
+    choices = [replace(a_completion([100, ordinal], index), mark=mark(text)) for index, text in enumerate(said)]
     return a_call(call_id, ordinal, prompt, completions=tuple(choices), **fields)
 
 
@@ -32,60 +38,57 @@ def store(writer: Writer, *calls: Call) -> None:
         writer.submit(new_call(call)).result(SECONDS)
 
 
-def found(repository: Repository, *wanted: str, session: str = "s1") -> tuple[str, int] | None:
-    turn = repository.longest_turn(session, [key(text) for text in wanted])
-    return None if turn is None else (turn.call_id, turn.completion.index)
+def found(repository: Repository, *wanted: str, session: str = "s1") -> list[tuple[str, int]]:
+    return [(one.call_id, one.choice) for one in repository.marked_turns(session, [key(text) for text in wanted])]
 
 
-def test_the_last_key_that_any_turn_has_counts(writer: Writer, repository: Repository) -> None:
-    store(writer, turn("c1", 0, (1, 2), "one"), turn("c2", 1, (1, 2, 3), "two"), turn("c3", 2, (9,), "other"))
-    assert found(repository, "one", "two", "three") == ("c2", 0)
-    assert found(repository, "one") == ("c1", 0)
-    assert found(repository, "three") is None
-    assert found(repository) is None
-
-
-def test_it_comes_with_its_prompt_and_what_was_sampled(writer: Writer, repository: Repository) -> None:
-    call = turn("c2", 1, (1, 2, 100, 0, 3), "two")
-    store(writer, turn("c1", 0, (1, 2), "one"), call)
-    turn_found = repository.longest_turn("s1", [key("two")])
-    assert turn_found is not None
-    assert turn_found.prompt == TokenIds.of((1, 2, 100, 0, 3))
-    assert turn_found.completion == call.completions[0]
-
-
-def test_of_equal_turns_the_latest_counts_and_of_its_choices_the_first(writer: Writer, repository: Repository) -> None:
+def test_all_turns_with_a_key_are_found_in_order_of_arrival(writer: Writer, repository: Repository) -> None:
     store(writer, turn("c9", 0, (1,), "one"), turn("c1", 1, (1,), "one", "one"), turn("c5", 2, (1,), "two", "one"))
-    assert found(repository, "one") == ("c5", 1)
-    assert found(repository, "zero", "two") == ("c5", 0)
+    assert found(repository, "one") == [("c9", 0), ("c1", 0), ("c1", 1), ("c5", 1)]
+    assert found(repository, "zero", "two") == [("c5", 0)]
+    assert found(repository) == []
 
 
 def test_another_sessions_turn_is_none_of_ours(writer: Writer, repository: Repository) -> None:
     store(writer, turn("c1", 0, (1,), "one"), turn("c2", 0, (1,), "one", session_id="s2"))
-    assert found(repository, "one", session="s2") == ("c2", 0)
-    assert found(repository, "one", session="s3") is None
+    assert found(repository, "one", session="s2") == [("c2", 0)]
+    assert found(repository, "one", session="s3") == []
 
 
-def test_the_latest_keys_are_looked_for_first(
+def test_more_keys_than_one_query_takes(
     writer: Writer, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "_AT_ONCE", 2)
-    store(writer, turn("c1", 0, (1,), "a"), turn("c2", 1, (1,), "c"))
-    assert found(repository, "a", "b", "c", "d", "e") == ("c2", 0)
-    assert found(repository, "a", "b", "d", "e", "f") == ("c1", 0)
+    store(writer, turn("c1", 0, (1,), "a"), turn("c2", 1, (1,), "e"), turn("c3", 2, (1,), "c"))
+    assert found(repository, "a", "b", "c", "d", "e") == [("c1", 0), ("c2", 0), ("c3", 0)]
 
 
-def test_a_turn_without_a_key_is_never_found(writer: Writer, repository: Repository) -> None:
+def test_a_turn_comes_with_its_mark_its_tokens_and_whether_it_was_delivered(
+    writer: Writer, repository: Repository
+) -> None:
+    call = turn("c2", 1, (1, 2, 100, 0, 3), "two")
+    store(writer, turn("c1", 0, (1, 2), "one"), call)
+    writer.submit(Fact("c2", datetime.now(UTC), DELIVERED, "yes")).result(SECONDS)
+    first, second = repository.marked_turns("s1", [key("one"), key("two")])
+    assert (first.delivered, second.delivered) == (False, True)
+    assert second.mark == mark("two")
+    assert repository.turn_tokens(second) == (TokenIds.of((1, 2, 100, 0, 3)), call.completions[0])
+
+
+def test_a_turn_without_a_mark_is_never_found(writer: Writer, repository: Repository) -> None:
     store(writer, a_call("c1", 0, (1,), (2,)))
-    assert repository.longest_turn("s1", [b"\0" * 16, b""]) is None
+    assert repository.marked_turns("s1", [b"\0" * 16, b""]) == []
 
 
-def test_damage_is_told(writer: Writer, repository: Repository, engine: Engine) -> None:
+@pytest.mark.parametrize(
+    "damage", ["turn_ids = NULL", "turn_ids = '[1'", "turn_spelling = NULL", "turn_template = NULL", "length = 7"]
+)
+def test_damage_is_told(writer: Writer, repository: Repository, engine: Engine, damage: str) -> None:
     store(writer, turn("c1", 0, (1,), "one"))
     with for_writing(engine).begin() as connection:
-        connection.exec_driver_sql("UPDATE completions SET length = 7")
+        connection.exec_driver_sql(f"UPDATE completions SET {damage}")
     with pytest.raises(StoreDamaged):
-        found(repository, "one")
+        repository.turn_tokens(repository.marked_turns("s1", [key("one")])[0])
 
 
 def test_a_session_says_where_its_prompts_come_from(repository: Repository) -> None:
@@ -96,10 +99,3 @@ def test_a_session_says_where_its_prompts_come_from(repository: Repository) -> N
         state = repository.session_state(session.session_id)
         assert state is not None
         assert state.prompts is mode
-
-
-def test_a_completion_without_a_key_equals_itself(writer: Writer, repository: Repository) -> None:
-    call = turn("c1", 0, (1,), "one")
-    plain = replace(call, call_id="c2", ordinal=1, completions=(Completion(0, TokenIds.of([1]), None, None),))
-    store(writer, call, plain)
-    assert [captured.call for captured in repository.calls("s1")] == [call, plain]
