@@ -6,7 +6,6 @@ is broken off leaves a sound store.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -97,7 +96,7 @@ def preview(engine: Engine, rule: Rule) -> Freed:
 
 def prune(engine: Engine, rule: Rule) -> Generator[Freed, None, None]:
     """Removes the sessions; yields what each transaction freed, with `sessions` to count progress by."""
-    with _one_connection(for_writing(engine)) as connection:
+    with for_writing(engine).connect() as connection:
         for batch in _batches(_chosen(connection, rule)):
             with connection.begin():
                 freed = _remove(connection, rule, batch)
@@ -128,29 +127,6 @@ def vacuum(engine: Engine) -> None:
         connection.cursor().execute("VACUUM")
     finally:
         connection.close()
-
-
-@contextmanager
-def _one_connection(engine: Engine) -> Iterator[Connection]:
-    """A connection for all of it.
-
-    SQLite would look for references to each deleted row by reading a whole table: they have no indexes, which would cost
-    every call. Only one connection writes at a time there, and this one deletes nothing that is referred to.
-    """
-    with engine.connect() as connection:
-        if engine.dialect.name == "sqlite":
-            _set_references(connection, "OFF")
-        try:
-            yield connection
-        finally:
-            if engine.dialect.name == "sqlite":
-                _set_references(connection, "ON")
-
-
-def _set_references(connection: Connection, state: str) -> None:
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    driver.execute(f"PRAGMA foreign_keys={state}")
 
 
 def _chosen(connection: Connection, rule: Rule) -> list[tuple[str, int]]:

@@ -2,6 +2,8 @@
 
 A prompt is stored as what lies beyond a *base*: another call's prompt or context whose beginning it repeats. The base is a
 storage matter only (as in a version control pack); which call a prompt continues is decided by `trajectory`.
+
+What refers to a row is found by an index: a database looks for it whenever the row is deleted.
 """
 
 from __future__ import annotations
@@ -136,6 +138,9 @@ calls = Table(
     Column("continued_length", Integer),
     UniqueConstraint("session_id", "ordinal"),
 )
+_HAS_BASE, _HAS_BODY = calls.c.base_call_id.is_not(None), calls.c.body_digest.is_not(None)
+Index("ix_calls_base_call_id", calls.c.base_call_id, sqlite_where=_HAS_BASE, postgresql_where=_HAS_BASE)
+Index("ix_calls_body_digest", calls.c.body_digest, sqlite_where=_HAS_BODY, postgresql_where=_HAS_BODY)
 
 completions = Table(
     "completions",
@@ -192,14 +197,14 @@ body_blobs = Table(
     "body_blobs",
     metadata,
     Column("body_digest", ForeignKey("bodies.digest"), primary_key=True),
-    Column("blob_digest", ForeignKey("blobs.digest"), primary_key=True),
+    Column("blob_digest", ForeignKey("blobs.digest"), primary_key=True, index=True),
 )
 
 responses = Table(
     "responses",
     metadata,
     Column("response_id", AnyText(64), primary_key=True),
-    Column("call_id", ForeignKey("calls.call_id"), nullable=False),
+    Column("call_id", ForeignKey("calls.call_id"), nullable=False, index=True),
     Column("previous_id", AnyText),
     Column("input", LargeBinary, nullable=False),
     Column("reply", LargeBinary, nullable=False),

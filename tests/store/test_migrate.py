@@ -9,7 +9,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, UniqueConstraint, inspect
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, open_database
@@ -41,6 +41,14 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> No
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_what_refers_to_a_row_is_found_by_an_index() -> None:
+    """Else each row that is deleted costs the reading of a whole table."""
+    for table in metadata.sorted_tables:
+        columns = [next(iter(table.primary_key)), *(next(iter(index.columns)) for index in table.indexes)]
+        columns += [next(iter(unique.columns)) for unique in table.constraints if isinstance(unique, UniqueConstraint)]
+        assert {key.parent.name for key in table.foreign_keys} <= {column.name for column in columns}, table.name
 
 
 def test_an_upgrade_keeps_what_is_there(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from polarproxy.store.bases import PROMPT
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.prune import Freed, Rule, free_bytes, preview, prune, vacuum
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import bodies, calls, metadata, session_heads
+from polarproxy.store.schema import bodies, calls, metadata, responses, session_heads
 from polarproxy.store.stats import read_stats
 from polarproxy.store.writer import Writer
 from tests.database import ON_SQLITE, Databases
@@ -189,11 +189,14 @@ def test_what_was_broken_off_can_be_gone_on_with(engine: Engine, monkeypatch: py
     assert Repository(engine).session_ids() == ["young"]
 
 
-def test_references_are_enforced_again_afterwards(engine: Engine) -> None:
+def test_references_are_enforced_while_it_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a prune that is wrong would leave behind keeps it from removing anything."""
     converse(engine, {"old": 40})
-    pruned(engine)
-    with pytest.raises(IntegrityError), for_writing(engine).begin() as connection:
-        connection.exec_driver_sql("INSERT INTO call_facts VALUES (1, 'none', '2026-01-01 00:00:00.000000', 'a', 'b')")
+    before = counts(engine)
+    monkeypatch.setattr(pruning, "call_facts", responses)
+    with pytest.raises(IntegrityError):
+        pruned(engine)
+    assert counts(engine) == before
 
 
 def test_a_session_that_became_young_meanwhile_is_kept(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
