@@ -13,28 +13,32 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from polarproxy.engine.exact.conversation import FIRST, SECOND, render_body, user
-from polarproxy.engine.exact.cut import common_prefix, end_of_words
+from polarproxy.engine.exact.cut import common_prefix, overlap
 from polarproxy.engine.exact.template import Refused, Standing, TemplateFacts
 from polarproxy.model import FallbackReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from polarproxy.engine.exact.conversation import Json, Settings
     from polarproxy.model import TokenIds
 
-_WORD = "maple"
+_WORDS = ("maple", "tiger")
 """What everything but the turns says."""
 _TOOLS = [
     {
         "type": "function",
-        "function": {"name": name, "description": _WORD, "parameters": {"type": "object", "properties": {}}},
+        "function": {"name": name, "description": _WORDS[0], "parameters": {"type": "object", "properties": {}}},
     }
     for name in ("walk", "swim")
 ]
 
 
-def _called(word: str, *names: str, ids: str = "call", arguments: str | None = None) -> Json:
+def _text(word: str = _WORDS[0]) -> Json:
+    return {"role": "assistant", "content": word}
+
+
+def _called(*names: str, word: str = _WORDS[0], ids: str = "call", arguments: str | None = None) -> Json:
     said = f'{{"{FIRST}": "{word}"}}' if arguments is None else arguments
     calls = [
         {"id": f"{ids}0000{place}", "type": "function", "function": {"name": name, "arguments": said}}
@@ -43,52 +47,44 @@ def _called(word: str, *names: str, ids: str = "call", arguments: str | None = N
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-def _text(word: str) -> Json:
-    return {"role": "assistant", "content": word}
+def _result(word: str = _WORDS[0], place: int = 0, ids: str = "call") -> Json:
+    return {"role": "tool", "tool_call_id": f"{ids}0000{place}", "content": word}
 
 
-def _result(place: int = 0, ids: str = "call") -> Json:
-    return {"role": "tool", "tool_call_id": f"{ids}0000{place}", "content": _WORD}
+def _system(word: str = _WORDS[0]) -> Json:
+    return {"role": "system", "content": word}
 
 
-_SYSTEM: Json = {"role": "system", "content": _WORD}
-_USER = user(_WORD)
+_USER = user(_WORDS[0])
 
 _HEADS: tuple[tuple[Json, ...], ...] = (
     (user(),),
-    (_SYSTEM, _USER, _text(_WORD), _USER, _text(_WORD), _USER),
-    (
-        _USER,
-        _called(_WORD, "walk"),
-        _result(),
-        _text(_WORD),
-        _USER,
-        _called(_WORD, "walk", "swim"),
-        _result(),
-        _result(1),
-    ),
+    (_system(), _USER, _text(), _USER, _text(), _USER),
+    (_USER, _called("walk"), _result(), _text(), _USER, _called("walk", "swim"), _result(), _result(place=1)),
 )
 """Beginnings. The first is the one that short renderings stand after."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A turn in two wordings, and what follows it."""
+    """A turn, and what follows it, by the words that each says."""
 
-    turns: tuple[Json, Json]
-    after: tuple[Json, ...]
+    turn: Callable[[str], Json]
+    after: Callable[[str], tuple[Json, ...]]
 
 
 _SCENES = {
-    "text": _Scene((_text(FIRST), _text(SECOND)), (_USER,)),
-    "system": _Scene((_text(FIRST), _text(SECOND)), (_SYSTEM, _USER)),
-    "call": _Scene((_called(FIRST, "walk"), _called(SECOND, "walk")), (_result(),)),
+    "text": _Scene(_text, lambda word: (user(word),)),
+    "system": _Scene(_text, lambda word: (_system(word), user(word))),
+    "call": _Scene(lambda word: _called("walk", word=word), lambda word: (_result(word),)),
     "calls": _Scene(
-        (_called(FIRST, "walk", "swim"), _called(SECOND, "walk", "swim")),
-        (_result(), _result(1)),
+        lambda word: _called("walk", "swim", word=word), lambda word: (_result(word), _result(word, place=1))
     ),
-    "answered": _Scene((_called(FIRST, "walk"), _called(SECOND, "walk")), (_result(), _USER)),
+    "answered": _Scene(lambda word: _called("walk", word=word), lambda word: (_result(word), user(word))),
+    "bare": _Scene(lambda word: _called("walk", arguments=word), lambda word: (_result(word),)),
 }
+_WORDINGS = ((FIRST, _WORDS[0]), (SECOND, _WORDS[0]), (FIRST, _WORDS[1]))
+"""The words of the turn and of what follows: anchor, other and whole of a cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +97,23 @@ class Probe:
 
 
 def probe(settings: Settings) -> Probe:
-    """What to render for a template under these settings (members of a chat request; tools and choices are left out)."""
+    """What to render for a template under these settings, which are members of a chat request.
+
+    Of tools only whether there are any counts.
+    """
     given = {name: value for name, value in settings.items() if name not in ("tools", "tool_choice")}
-    given["tools"] = msgspec.Raw(msgspec.json.encode(_TOOLS))
+    if bytes(settings.get("tools", b"null")) not in (b"null", b"[]"):
+        given["tools"] = msgspec.Raw(msgspec.json.encode(_TOOLS))
     wanted: dict[tuple[str, int, int], bytes] = {}
     for place, head in enumerate(_HEADS):
         wanted["head", place, 0] = render_body(given, head, prompt=False)
-        for name, scene in _SCENES.items():
-            for wording, turn in enumerate(scene.turns):
-                wanted[name, place, wording] = render_body(given, [*head, turn, *scene.after])
+        scenes = _SCENES if place == 0 else {name: scene for name, scene in _SCENES.items() if name != "bare"}
+        for name, scene in scenes.items():
+            for wording, (said, follows) in enumerate(_WORDINGS):
+                wanted[name, place, wording] = render_body(given, [*head, scene.turn(said), *scene.after(follows)])
     wanted["prompt", 0, 0] = render_body(given, _HEADS[0])
-    wanted["ids", 0, 0] = render_body(given, [*_HEADS[0], _called(FIRST, "walk", ids="used"), _result(0, "used")])
-    for wording, word in enumerate((FIRST, SECOND)):
-        bare = _called(_WORD, "walk", arguments=word)
-        wanted["bare", 0, wording] = render_body(given, [*_HEADS[0], bare, _result()])
+    used = [*_HEADS[0], _called("walk", word=FIRST, ids="used"), _result(ids="used")]
+    wanted["ids", 0, 0] = render_body(given, used)
     return Probe(tuple(wanted.values()), tuple(wanted))
 
 
@@ -143,20 +142,33 @@ def read(probe: Probe, answers: Sequence[TokenIds | None]) -> TemplateFacts | Re
 _Found: TypeAlias = "Mapping[tuple[str, int, int], TokenIds | None]"
 
 
-def _after(found: _Found, scene: str, place: int) -> TokenIds | None:
-    """What follows the words of a scene's turn. None: the template refuses it, hides the turn, or changes what came before."""
-    head, first, second = found["head", place, 0], found[scene, place, 0], found[scene, place, 1]
-    if head is None or first is None or second is None or not first.startswith(head):
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What follows the words of a scene's turn."""
+
+    glue: TokenIds
+    """Up to where it depends on what the next message says."""
+    after: TokenIds
+    """To the end of the rendering."""
+
+
+def _ending(found: _Found, scene: str, place: int) -> _Ending | None:
+    """None: the template refuses the scene, hides its turn, has no end of it, or changes what came before."""
+    head, *three = found["head", place, 0], *(found[scene, place, wording] for wording in range(3))
+    if head is None or any(ids is None for ids in three):
         return None
-    start = end_of_words(first, second)
-    return None if start is None or start < len(head) else first.cut(start)
+    anchor, other, whole = (ids for ids in three if ids is not None)
+    between = overlap(head, anchor, other, whole)
+    if isinstance(between, FallbackReason) or between.start < len(head):
+        return None
+    return _Ending(anchor.cut(between.start, between.stop), anchor.cut(between.start))
 
 
 def _standing(found: _Found, scene: str) -> Standing:
-    after = [_after(found, scene, place) for place in range(len(_HEADS)) if found["head", place, 0] is not None]
-    if not after or after[0] is None:
+    endings = [_ending(found, scene, place) for place in range(len(_HEADS)) if found["head", place, 0] is not None]
+    if not endings or endings[0] is None:
         return Standing.NONE
-    if len(after) > 1 and all(other == after[0] for other in after):
+    if len(endings) > 1 and all(ending == endings[0] for ending in endings):
         return Standing.SHORT
     return Standing.FULL
 
@@ -164,13 +176,14 @@ def _standing(found: _Found, scene: str) -> Standing:
 def _call_close(found: _Found) -> int | None:
     """The token that ends a turn with calls: the one that ends a text, or the first after arguments that are no JSON.
 
-    Templates that show such arguments show them as they are; the others show the same for both.
+    Templates that show such arguments show them as they are; of the others nothing can be told.
     """
-    text, call = _after(found, "text", 0), _after(found, "call", 0)
-    if text and call and text.array[0] in call.array.tolist():
-        return int(text.array[0])
-    bare = _after(found, "bare", 0)
-    return int(bare.array[0]) if bare else None
+    text, call, bare = (_ending(found, scene, 0) for scene in ("text", "call", "bare"))
+    if text is not None and call is not None:
+        close = int(text.glue.array[0])
+        if call.glue.array.tolist().count(close) == 1:
+            return close
+    return None if bare is None else int(bare.glue.array[0])
 
 
 def _header(found: _Found) -> int | None:

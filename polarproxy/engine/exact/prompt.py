@@ -147,6 +147,9 @@ def plan(
 
 def _standing(facts: TemplateFacts, said: Message, tail: Sequence[Message]) -> Standing:
     standing = facts.after_calls if said.calls else facts.after_text
+    if any(message.role == "tool" for message in tail) != bool(said.calls):
+        # A call without a result, or a result without a call.
+        standing = min(facts.after_calls, facts.after_text)
     if any(message.role in ("system", "developer") for message in tail):
         standing = min(standing, facts.before_system)
     if any(message.role == "assistant" for message in tail):
