@@ -37,11 +37,20 @@ class BadReply(PolarproxyError):
     """The engine answered something that cannot be read as a reply of its API."""
 
 
-class EngineUnreachable(PolarproxyError):
+class EngineFailed(PolarproxyError):
+    """The engine did not do its part of a request."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether the engine may have taken the request."""
+
+
+class EngineUnreachable(EngineFailed):
     """The engine could not be reached, or went away before the end of its reply."""
 
 
-class EngineTimeout(PolarproxyError):
+class EngineTimeout(EngineFailed):
     """The engine was silent for longer than the configured limit."""
 
 

@@ -404,6 +404,8 @@ class Call:
     token_source: TokenSource
     usage: Usage | None
     sampling: Sampling
+    upstream: str | None = None
+    """Base URL of the engine that was asked, without user and password. None: recorded before that was kept."""
     headers: tuple[tuple[str, str], ...] = ()
     """Request headers kept for attribution and lineage; secrets are never among them."""
     request_body: bytes = b""

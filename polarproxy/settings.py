@@ -15,6 +15,7 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 MODEL_MAP_OFF = "off"
+_POSITIVE = ("connect_timeout", "read_timeout", "health_interval", "store_timeout", "queue_size", "max_body_mb")
 
 
 def read_model_map(text: str) -> dict[str, str]:
@@ -28,13 +29,21 @@ def read_model_map(text: str) -> dict[str, str]:
     return {asked.strip(): served.strip() for asked, _, served in pairs}
 
 
+def read_upstream(text: str) -> str:
+    """The base URL of an engine, without what only clients' base URLs end with; raises `BadSettings`."""
+    base = text.strip().rstrip("/").removesuffix("/v1")
+    if not base.startswith(("http://", "https://")):
+        raise BadSettings(f"upstream must be an http:// or https:// URL, not {text.strip()!r}")
+    return base
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How one proxy process runs. Field names are the keys of `polarproxy.toml` and, in capitals after
     `POLARPROXY_`, the names of the environment variables."""
 
     upstream: str = "http://127.0.0.1:8000"
-    """Base URL of the inference engine, without `/v1`."""
+    """Base URL of the inference engine, without `/v1`; several with commas between them share the sessions."""
     host: str = "127.0.0.1"
     port: int = 8700
     """0 takes any free port."""
@@ -55,6 +64,8 @@ class Settings:
     """Seconds to wait for a connection to the engine."""
     read_timeout: float = 600.0
     """Seconds that the engine may be silent."""
+    health_interval: float = 5.0
+    """Seconds between two looks at the engines, when there are several."""
     store_timeout: float = 30.0
     """Seconds to wait for a call to be durably stored before the client is told to come back."""
     queue_size: int = 4096
@@ -74,16 +85,21 @@ class Settings:
     """Whether the Responses API is served over WebSocket too; without it, clients are told to fall back (426)."""
 
     def __post_init__(self) -> None:
-        if not self.upstream.startswith(("http://", "https://")):
-            raise BadSettings(f"upstream must be an http:// or https:// URL, not {self.upstream!r}")
+        if len(set(self.upstreams)) < len(self.upstreams):
+            raise BadSettings(f"upstream names an engine twice: {self.upstream}")
         if not 0 <= self.port <= 65535:
             raise BadSettings(f"port must lie in 0..65535, not {self.port}")
-        for name in ("connect_timeout", "read_timeout", "store_timeout", "queue_size", "max_body_mb"):
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} must be greater than 0, not {getattr(self, name)}")
         if self.keepalive < 0:
             raise BadSettings(f"keepalive must be 0 or more seconds, not {self.keepalive}")
         read_model_map(self.model_map)
+
+    @property
+    def upstreams(self) -> tuple[str, ...]:
+        """The base URLs of the engines, in order."""
+        return tuple(map(read_upstream, self.upstream.split(",")))
 
     @property
     def auth_required(self) -> bool:

@@ -14,6 +14,17 @@ def test_the_upstream_is_a_url(upstream: str) -> None:
         Settings(upstream=upstream)
 
 
+@pytest.mark.parametrize("named", ["http://a,http://b/v1/", " http://a , http://b "])
+def test_several_upstreams_stand_between_commas(named: str) -> None:
+    assert Settings(upstream=named).upstreams == ("http://a", "http://b")
+
+
+@pytest.mark.parametrize("named", ["http://a,", "http://a,b", "http://a,http://a/v1"])
+def test_each_of_several_upstreams_is_a_url_and_another_one(named: str) -> None:
+    with pytest.raises(BadSettings, match="upstream"):
+        Settings(upstream=named)
+
+
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_is_a_port(port: int) -> None:
     with pytest.raises(BadSettings, match=rf"port must lie in 0\.\.65535, not {port}"):
@@ -25,7 +36,9 @@ def test_zero_takes_any_free_port(port: int) -> None:
     assert Settings(port=port).port == port
 
 
-@pytest.mark.parametrize("name", ["connect_timeout", "read_timeout", "store_timeout", "queue_size", "max_body_mb"])
+@pytest.mark.parametrize(
+    "name", ["connect_timeout", "read_timeout", "health_interval", "store_timeout", "queue_size", "max_body_mb"]
+)
 @pytest.mark.parametrize("value", [0, -1])
 def test_limits_are_positive(name: str, value: int) -> None:
     values: dict[str, Any] = {name: value}

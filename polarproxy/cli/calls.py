@@ -101,6 +101,7 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
         "error": call.error,
         "delivered": delivered,
         "engine": call.engine,
+        "upstream": call.upstream,
         "requested_model": call.requested_model,
         "served_model": call.served_model,
         "usage": call.usage and asdict(call.usage),

@@ -42,6 +42,8 @@ def from_file(path: Path) -> dict[str, Any]:
     for name in values:
         if name not in _NAMES:
             raise _unknown(name, _NAMES, str(path))
+    if isinstance(values.get("upstream"), list):
+        values["upstream"] = ",".join(map(str, values["upstream"]))
     return values
 
 
@@ -64,6 +66,11 @@ def convert(value: Any, kind: type[_T], where: str) -> _T:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadSettings(f"{where}: {error}") from error
+
+
+def joined(values: list[str] | None) -> str | None:
+    """A flag that was given several times, as one setting. None: it was not given."""
+    return ",".join(values) if values else None
 
 
 def load(flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None = None) -> Settings:

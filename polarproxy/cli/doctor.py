@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from polarproxy.cli.config import load
+from polarproxy.cli.config import joined, load
 from polarproxy.cli.opening import Json
 from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.proxy.doctor import Check, examine
@@ -17,7 +17,9 @@ from polarproxy.settings import Settings
 
 
 def doctor(
-    upstream: Annotated[str | None, typer.Option(help="Base URL of the inference engine.")] = None,
+    upstream: Annotated[
+        list[str] | None, typer.Option(help="Base URL of the inference engine; may be given several times.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="auto, vllm, llamacpp or plain.")] = None,
     upstream_key: Annotated[str | None, typer.Option(help="API key for the engine.")] = None,
     as_json: Json = False,
@@ -26,15 +28,19 @@ def doctor(
 
     Sends a handful of requests of a few tokens each. Exit code 1 when calls of this engine could not be trained.
     """
-    settings = load({"upstream": upstream, "engine": engine, "upstream_key": upstream_key}, None)
-    checks = asyncio.run(_examine(settings))
+    settings = load({"upstream": joined(upstream), "engine": engine, "upstream_key": upstream_key}, None)
+    found = asyncio.run(_examine_all(settings))
     if as_json:
-        print_json([asdict(check) for check in checks])
-    else:
-        rows = [(_mark(check), check.name, check.detail, None if check.ok else check.cost) for check in checks]
-        print_table(f"engine at {settings.upstream}", ("", "ability", "found", "what it costs"), rows)
-    if any(check.needed and not check.ok for check in checks):
-        errors.print(_verdict(checks), style="yellow", markup=False)
+        print_json([{"upstream": name} | asdict(check) for name, checks in found.items() for check in checks])
+    useless = False
+    for name, checks in found.items():
+        if not as_json:
+            rows = [(_mark(check), check.name, check.detail, None if check.ok else check.cost) for check in checks]
+            print_table(f"engine at {name}", ("", "ability", "found", "what it costs"), rows)
+        if any(check.needed and not check.ok for check in checks):
+            useless = True
+            errors.print(_verdict(checks), style="yellow", markup=False)
+    if useless:
         raise typer.Exit(1)
 
 
@@ -50,9 +56,14 @@ def _mark(check: Check) -> str:
     return "ok" if check.ok else "MISSING" if check.needed else "missing"
 
 
-async def _examine(settings: Settings) -> list[Check]:
-    upstream = Upstream(settings)
+async def _examine_all(settings: Settings) -> dict[str, list[Check]]:
+    """The checks of each engine, by its name."""
+    return dict([await _examine(base, settings) for base in settings.upstreams])
+
+
+async def _examine(base: str, settings: Settings) -> tuple[str, list[Check]]:
+    upstream = Upstream(base, settings)
     try:
-        return await examine(upstream, settings.engine)
+        return upstream.name, await examine(upstream, settings.engine)
     finally:
         await upstream.close()

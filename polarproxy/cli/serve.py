@@ -13,7 +13,7 @@ import typer
 import uvloop
 from rich.text import Text
 
-from polarproxy.cli.config import load
+from polarproxy.cli.config import joined, load
 from polarproxy.cli.lock import only_proxy
 from polarproxy.cli.output import console
 from polarproxy.cli.runner import running_proxy
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def serve(
-    upstream: Annotated[str | None, typer.Option(help="Base URL of the inference engine.")] = None,
+    upstream: Annotated[
+        list[str] | None,
+        typer.Option(help="Base URL of the inference engine; given several times, the engines share the sessions."),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback requires keys.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.")] = None,
     db: Annotated[str | None, typer.Option(help="Where calls are stored: sqlite:///FILE or postgresql://…")] = None,
@@ -40,6 +43,9 @@ def serve(
         float | None, typer.Option(help="Seconds to wait for a connection to the engine.")
     ] = None,
     read_timeout: Annotated[float | None, typer.Option(help="Seconds that the engine may be silent.")] = None,
+    health_interval: Annotated[
+        float | None, typer.Option(help="Seconds between two looks at the engines, when there are several.")
+    ] = None,
     store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
     queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
     max_body_mb: Annotated[int | None, typer.Option(help="Largest request body, in MiB.")] = None,
@@ -65,7 +71,7 @@ def serve(
     Example: polarproxy serve --upstream http://127.0.0.1:8000 --db sqlite:///polar.db
     """
     flags = {
-        "upstream": upstream,
+        "upstream": joined(upstream),
         "host": host,
         "port": port,
         "db": db,
@@ -77,6 +83,7 @@ def serve(
         "policy_version": policy_version,
         "connect_timeout": connect_timeout,
         "read_timeout": read_timeout,
+        "health_interval": health_interval,
         "store_timeout": store_timeout,
         "queue_size": queue_size,
         "max_body_mb": max_body_mb,
@@ -112,13 +119,16 @@ async def _greet(base: str, parts: Parts) -> None:
     elif settings.auth_required:
         command = f"polarproxy admin-key --key-file {shlex.quote(str(key_path(settings).resolve()))}"
         console.print(f"control routes take the admin key that this prints: {command}", markup=False)
-    facts = await parts.engine_facts()
-    if parts.engine_known:
-        console.print(
-            f"engine: {facts.name} at {parts.upstream.base}, model {facts.model}, logprobs {facts.logprobs_mode}"
-        )
-    else:
-        console.print(parts.engine_trouble(), style="yellow", markup=False)
+    await parts.fleet.acquaint()
+    for member in parts.fleet.members:
+        facts = member.known
+        if facts is None:
+            console.print(member.why_unknown(), style="yellow", markup=False)
+        else:
+            said = f"engine: {facts.name} at {member.name}, model {facts.model}, logprobs {facts.logprobs_mode}"
+            console.print(said, markup=False)
+    for difference in parts.fleet.differences():
+        console.print(difference, style="yellow", markup=False)
 
 
 def _tune_garbage_collector() -> None:

@@ -16,10 +16,10 @@ from polarproxy.proxy import control
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
+from polarproxy.proxy.fleet import Fleet
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.keys import Signer, is_session_key
 from polarproxy.proxy.listing import serve_models
-from polarproxy.proxy.names import ModelNames
 from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.parts import Parts
 from polarproxy.proxy.passthrough import may_pass, only_refusal, passthrough
@@ -29,7 +29,6 @@ from polarproxy.proxy.responses import serve_stored, with_earlier
 from polarproxy.proxy.roots import Roots
 from polarproxy.proxy.routes import NATIVE, Action, dialect_of, recognise
 from polarproxy.proxy.socket import is_upgrade, serve_socket
-from polarproxy.proxy.upstream import Upstream
 from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.repository import Repository
@@ -62,24 +61,24 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
     """Everything a proxy needs, closed in the right order: what is queued is committed before the database goes."""
     repository = Repository(engine)
     writer = Writer(engine, settings.queue_size)
-    upstream = Upstream(settings)
+    fleet = Fleet(settings)
     arrivals = arrivals_of(engine, repository, settings.store_timeout)
     try:
         latest = max(settings.policy_version, repository.latest_policy_version())
         arrivals.policy_version = repository.set_policy_version(latest)
+        fleet.start()
         yield Parts(
             settings=settings,
             signer=Signer(secret, settings.admin_key),
-            upstream=upstream,
+            fleet=fleet,
             repository=repository,
             writer=writer,
             arrivals=arrivals,
             recorder=Recorder(writer, arrivals, settings),
             roots=Roots(),
-            names=ModelNames(settings.model_map),
         )
     finally:
-        await upstream.close()
+        await fleet.close()
         writer.close()
 
 
@@ -99,12 +98,13 @@ async def _health(_http: web.Request) -> web.Response:
 
 
 async def _ready(parts: Parts, _http: web.Request) -> web.Response:
-    """Ready when the engine answers and the store commits."""
-    problems = [] if await parts.engine_answers() else [parts.engine_trouble()]
+    """Ready when an engine answers and the store commits."""
+    problems = [] if await parts.fleet.look() else [member.why_unknown() for member in parts.fleet.members]
+    warnings = [] if problems else [*parts.fleet.troubles(), *parts.fleet.differences()]
     if parts.writer.trouble is not None:
         problems.append(f"the store cannot commit: {parts.writer.trouble}")
-    facts = await parts.engine_facts()
-    state = {"engine": facts.name, "model": facts.model, "problems": problems}
+    facts = await parts.fleet.facts()
+    state = {"engine": facts.name, "model": facts.model, "problems": problems, "warnings": warnings}
     return web.json_response(state, status=503 if problems else 200)
 
 
@@ -149,7 +149,7 @@ async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.St
         return await _serve_route(parts, Visit(http, address, route))
     if may_pass(http.method, path):
         parts.stats.passed_through += 1
-        return await passthrough(parts, http, address.route)
+        return await passthrough(parts, http, address)
     if path.startswith("/v1/"):
         return refuse(501, f"{http.method} {path} is not offered: what it samples could not be recorded")
     return refuse(404, f"there is no route {http.method} {path}", dialect_of(address.route))
@@ -182,7 +182,7 @@ async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
         parts.stats.unreadable += 1
         if visit.route.dialect not in NATIVE:
             raise
-        return await only_refusal(parts, visit.http, visit.address.route, error)
+        return await only_refusal(parts, visit.http, visit.address, error)
     return await carrier.run()
 
 

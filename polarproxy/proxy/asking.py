@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_BUDGET = "thinking_token_budget"
 
 
 class EngineRequest(Protocol):
@@ -86,17 +87,15 @@ class Asking:
     """The whole reply in the client's dialect. None: it is not there yet, or not wanted."""
 
 
-def understand(
-    route: Route, query: Mapping[str, str], said: Said, call_id: str, facts: EngineFacts, *, keep_reply: bool
-) -> Asking:
-    """Raises `BadRequest`."""
+def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str, *, keep_reply: bool) -> Asking:
+    """The same whichever engine is to be asked; raises `BadRequest`."""
     elapsed_ms = _stopwatch()
     spoken_as = spoken(route, query)
     if spoken_as is None:
         return _native(route, said, call_id)
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
-    encoded = encode_request(asked, budgets=facts.thinking_budgets)
+    encoded = encode_request(asked)
     head = said.head
     store = head is not None and head.store
     envelope = Envelope(
@@ -164,13 +163,19 @@ def serve_as(asking: Asking, served: str | None) -> None:
         asking.speech.asked_model = msgspec.json.encode(asking.model)
 
 
-def fit_limit(asking: Asking, context: int | None) -> None:
-    """A limit of tokens that the engine's context cannot hold is no limit, for harnesses that know other models.
+def fit(asking: Asking, facts: EngineFacts) -> None:
+    """Leaves out what this engine would refuse, for harnesses that know other models.
 
-    vLLM would refuse it. In the engine's own dialects that is for it to say.
+    That is a limit of tokens that its context cannot hold, which is no limit, and a budget of thinking where vLLM counts
+    none. In the engine's own dialects refusing is for it to say.
     """
+    if not asking.speech.translated:
+        return
     fields, limit = asking.request.fields, asking.request.sampling.max_tokens
-    if context is None or limit is None or limit < context or not asking.speech.translated:
+    context = facts.max_model_len
+    if not facts.thinking_budgets and fields.pop(_BUDGET, None) is not None:
+        asking.losses.append(Loss("reasoning.budget", "the engine does not count the tokens of reasoning; left out"))
+    if context is None or limit is None or limit < context:
         return
     for name in _LIMITS:
         fields.pop(name, None)

@@ -25,7 +25,7 @@ from polarproxy.wire.chat.fold import fold_message
 from polarproxy.wire.conversation import reply_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
     from aiohttp import web
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.roots import Place
     from polarproxy.proxy.speech import Speech
+    from polarproxy.proxy.upstream import Upstream
 
 _STORE_ERRORS = (StoreUnavailable, StoreConflict)
 _DRAIN_S = 0.5
@@ -52,8 +53,10 @@ class Carrier:
     """Among the unattributed conversations. None: the client named its session."""
     sent: Mapping[str, str]
     """The headers for the engine."""
-    query: str = ""
-    """The query string for the engine, with its question mark."""
+    query: str
+    """The query string for the engine, with its question mark; may be empty."""
+    elsewhere: Callable[[Exchange, Container[Upstream]], Awaitable[bool]]
+    """Turns a call that could not be sent to an engine that was not tried; whether there is one."""
 
     @property
     def speech(self) -> Speech:
@@ -78,8 +81,7 @@ class Carrier:
 
     async def _ask(self) -> web.StreamResponse:
         exchange = self.exchange
-        path = exchange.asking.engine_route + self.query
-        upstream = await self.parts.upstream.send("POST", path, self.sent, exchange.plan.body)
+        upstream = await self._send()
         # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
         exchange.plan = replace(exchange.plan, body=b"")
         async with upstream:
@@ -93,6 +95,19 @@ class Carrier:
             if upstream.status != 200:
                 return await self._refused(upstream, body)
             return await self._answer(upstream, body)
+
+    async def _send(self) -> Answer:
+        """Never again what an engine may have taken: it would sample twice, and only one of the two would be recorded."""
+        exchange = self.exchange
+        path = exchange.asking.engine_route + self.query
+        tried: set[Upstream] = set()
+        while True:
+            tried.add(exchange.upstream)
+            try:
+                return await exchange.upstream.send("POST", path, self.sent, exchange.plan.body)
+            except (EngineTimeout, EngineUnreachable) as error:
+                if error.sent or not await self.elsewhere(exchange, tried):
+                    raise
 
     async def _refused(self, upstream: Answer, body: bytes) -> web.StreamResponse:
         """The engine's own error, word for word: harnesses know its wording."""
@@ -137,7 +152,7 @@ class Carrier:
         if follow_up is None:
             return
         try:
-            status, answer = await self.parts.upstream.ask("POST", follow_up.path, follow_up.body)
+            status, answer = await self.exchange.upstream.ask("POST", follow_up.path, follow_up.body)
             if status == 200:
                 self.exchange.plan.reader.answer(answer)
         except (BadReply, EngineTimeout, EngineUnreachable) as error:
@@ -179,14 +194,14 @@ class Carrier:
         if isinstance(error, _STORE_ERRORS):
             self.parts.stats.store_failures += 1
         else:
-            self.parts.forget_engine()
+            self.exchange.upstream.failed(error)
             self._record_lost(_failed(error), str(error))
         if not self.speech.streamed:
             return await self._refuse(refusal(error))
         return await self.outlet.break_off(self.speech.failure(status_of(error), str(error)))
 
     async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> web.StreamResponse:
-        self.parts.forget_engine()
+        self.exchange.upstream.failed(error)
         try:
             await self.parts.recorder.record(self.exchange, _failed(error), str(error))
         except _STORE_ERRORS as refused:

@@ -23,6 +23,7 @@ from polarproxy.wire.surrogates import read_leniently
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.upstream import Upstream
     from polarproxy.proxy.visit import Visit
     from polarproxy.wire.chat.fields import Fields
     from polarproxy.wire.neutral.request import Decoded
@@ -52,25 +53,26 @@ async def serve_count(parts: Parts, visit: Visit, body: bytes) -> web.Response:
     """How many tokens the prompt has; raises `BadRequest`, `NotOffered`, `BadReply`, `EngineUnreachable`, `EngineTimeout`."""
     decoded, _ = read_leniently(partial(_read, visit), body)
     fields = read_request(encode_request(decoded.request).body).fields
-    served = await parts.names.served(decoded.request.model, parts)
-    if served is not None:
-        fields["model"] = msgspec.Raw(msgspec.json.encode(served))
-    facts = await parts.engine_facts()
+    chosen = await parts.fleet.choose(visit.address.session_id, decoded.request.model)
+    upstream = chosen.upstream
+    if chosen.model is not None:
+        fields["model"] = msgspec.Raw(msgspec.json.encode(chosen.model))
+    facts = await upstream.facts()
     if facts.name == "vllm":
-        status, answer = await parts.upstream.ask("POST", "/tokenize", counting.vllm_request(fields))
+        status, answer = await upstream.ask("POST", "/tokenize", counting.vllm_request(fields))
         count = counting.read_vllm
     elif facts.name == "llamacpp":
-        status, answer = await _ask_llamacpp(parts, fields)
+        status, answer = await _ask_llamacpp(upstream, fields)
         count = counting.read_llamacpp
     else:
-        raise NotOffered(f"the engine at {parts.upstream.base} has no tokenizer to count with")
+        raise NotOffered(f"the engine at {upstream.name} has no tokenizer to count with")
     if status != 200:
         return refuse(status, read_error(answer)[1], visit.route.dialect)
     return web.Response(body=_answer(visit.route.dialect, count(answer)), content_type="application/json")
 
 
-async def _ask_llamacpp(parts: Parts, fields: Fields) -> tuple[int, bytes]:
-    status, rendered = await parts.upstream.ask("POST", "/apply-template", counting.template_request(fields))
+async def _ask_llamacpp(upstream: Upstream, fields: Fields) -> tuple[int, bytes]:
+    status, rendered = await upstream.ask("POST", "/apply-template", counting.template_request(fields))
     if status != 200:
         return status, rendered
-    return await parts.upstream.ask("POST", "/tokenize", counting.tokenize_request(rendered))
+    return await upstream.ask("POST", "/tokenize", counting.tokenize_request(rendered))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polarproxy.engine.probe import EngineFacts
     from polarproxy.model import Completion, Session
     from polarproxy.proxy.asking import Asking
+    from polarproxy.proxy.upstream import Upstream
     from polarproxy.store.responses import StoredResponse
 
 
@@ -28,7 +29,10 @@ class Exchange:
     headers: tuple[tuple[str, str], ...]
     asking: Asking
     plan: Plan
+    upstream: Upstream
+    """The engine that is asked."""
     facts: EngineFacts
+    """What was known of it when it was chosen."""
     policy_version: int
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     arrived_ns: int = field(default_factory=time.monotonic_ns)

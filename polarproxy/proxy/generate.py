@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import StoreUnavailable
 from polarproxy.model import Session
 from polarproxy.proxy import headers
-from polarproxy.proxy.asking import fit_limit, serve_as, understand
+from polarproxy.proxy.asking import fit, serve_as, understand
 from polarproxy.proxy.carry import Carrier
 from polarproxy.proxy.exchange import Exchange
 from polarproxy.proxy.planning import plan_for
 from polarproxy.store.ids import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Container, Mapping
 
+    from polarproxy.engine.plan import Plan
+    from polarproxy.engine.probe import EngineFacts
     from polarproxy.proxy.asking import Asking
     from polarproxy.proxy.outlet import Outlet
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.roots import Place
+    from polarproxy.proxy.upstream import Upstream
     from polarproxy.proxy.visit import Said, Visit
 
 
@@ -30,16 +34,12 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     Raises `BadRequest` when it cannot be understood, `StoreUnavailable`, `SessionClosed`, when it is not taken. Must be
     followed by the carrier's `run`, which records the call whatever comes.
     """
-    call_id = new_id("c")
-    facts = await parts.engine_facts()
-    asking = understand(visit.route, visit.query, said, call_id, facts, keep_reply=keep_reply)
-    serve_as(asking, await parts.names.served(asking.model, parts))
-    fit_limit(asking, facts.max_model_len)
+    understood = partial(understand, visit.route, visit.query, said, new_id("c"), keep_reply=keep_reply)
+    asking = understood()
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
     session_id, origin, place = _session(parts, visit, said, asking)
-    earlier = parts.recorder.prompts.of(session_id)
-    plan = plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
+    upstream, facts, plan = await _engine_for(parts, asking, session_id)
     sent, query = _to_engine(parts, visit, asking)
     ordinal = await parts.arrivals.arrive(session_id)
     exchange = Exchange(
@@ -49,10 +49,32 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
         headers=headers.to_record(visit.headers.items()),
         asking=asking,
         plan=plan,
+        upstream=upstream,
         facts=facts,
         policy_version=parts.recorder.policy_version,
     )
-    return Carrier(parts, outlet, exchange, place, sent, query)
+    return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood))
+
+
+async def _engine_for(parts: Parts, asking: Asking, session_id: str) -> tuple[Upstream, EngineFacts, Plan]:
+    """The session's engine, and how it is to be asked."""
+    chosen = await parts.fleet.choose(session_id, asking.model)
+    facts = await chosen.upstream.facts()
+    serve_as(asking, chosen.model)
+    fit(asking, facts)
+    earlier = parts.recorder.prompts.of(session_id)
+    plan = plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
+    return chosen.upstream, facts, plan
+
+
+async def _turn(parts: Parts, understood: Callable[[], Asking], exchange: Exchange, tried: Container[Upstream]) -> bool:
+    """Turns a call of which nothing was sent to the engine that has its session now, unless that was tried."""
+    asking = understood()
+    upstream, facts, plan = await _engine_for(parts, asking, exchange.session.session_id)
+    if upstream in tried:
+        return False
+    exchange.asking, exchange.upstream, exchange.facts, exchange.plan = asking, upstream, facts, plan
+    return True
 
 
 def _session(parts: Parts, visit: Visit, said: Said, asking: Asking) -> tuple[str, str, Place | None]:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 async def serve_models(parts: Parts, visit: Visit) -> web.Response:
     """All models, or one; raises `BadRequest`, `NotFound`."""
-    await parts.engine_facts()
-    await parts.look_at_models()
-    facts = await parts.engine_facts()
+    await parts.fleet.look()
+    facts = await parts.fleet.facts()
     anthropic = visit.route.dialect is Dialect.MESSAGES
     if visit.route.action is Action.MODELS:
         return _json(_page(facts, visit) if anthropic else gemini.encode_models(facts.models, facts.max_model_len))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from polarproxy.settings import MODEL_MAP_OFF, read_model_map
 
 if TYPE_CHECKING:
-    from polarproxy.engine.probe import EngineFacts
-    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.fleet import Fleet
 
 _LOOK_AGAIN_S = 5.0
 """A name that is not served may be that of an adapter that was loaded meanwhile; asked for no more often than this."""
@@ -23,18 +22,15 @@ class ModelNames:
         self._map = read_model_map(model_map)
         self._looked = 0.0
 
-    async def served(self, asked: str | None, parts: Parts) -> str | None:
+    async def served(self, asked: str | None, fleet: Fleet) -> str | None:
         """The name to send to the engine. None: the client named none, and it is not known what the engine serves."""
         if asked is not None and (self._off or asked in self._map):
             return self._map.get(asked, asked)
-        facts = await parts.engine_facts()
-        if asked is not None and asked not in facts.models and time.monotonic() - self._looked > _LOOK_AGAIN_S:
+        await fleet.acquaint()
+        if asked is not None and asked not in fleet.models and time.monotonic() - self._looked > _LOOK_AGAIN_S:
             self._looked = time.monotonic()
-            await parts.look_at_models()
-            facts = await parts.engine_facts()
-        return self._known_or_default(asked, facts)
-
-    def _known_or_default(self, asked: str | None, facts: EngineFacts) -> str | None:
-        if asked is not None and asked in facts.models:
+            await fleet.look()
+        models = fleet.models
+        if asked is not None and asked in models:
             return asked
-        return self._map.get("*") or facts.model or asked
+        return self._map.get("*") or (models[0] if models else asked)

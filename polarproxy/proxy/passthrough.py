@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+import msgspec
 from aiohttp import web
 
-from polarproxy.errors import EngineTimeout, EngineUnreachable
+from polarproxy.engine.models import merged
+from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.proxy import headers
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.replies import refuse_for
 
 if TYPE_CHECKING:
-    from polarproxy.errors import BadRequest
-    from polarproxy.proxy.parts import Parts
+    from collections.abc import Mapping
 
+    from polarproxy.errors import BadRequest
+    from polarproxy.proxy.address import Address
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.upstream import Upstream
+
+_MODELS = "/v1/models"
 
 _GENERATES_NOTHING = frozenset(
     f"/v1/{name}" for name in ("embeddings", "rerank", "score", "classify", "pooling", "moderations")
@@ -26,24 +35,27 @@ def may_pass(method: str, path: str) -> bool:
     return path.startswith("/v1/") and (method in ("GET", "HEAD", "OPTIONS") or path.rstrip("/") in _GENERATES_NOTHING)
 
 
-async def only_refusal(parts: Parts, http: web.Request, route: str, why: BadRequest) -> web.StreamResponse:
+async def only_refusal(parts: Parts, http: web.Request, address: Address, why: BadRequest) -> web.StreamResponse:
     """The engine's own refusal of a request that we cannot read; raises `why` when it does not refuse it.
 
     What would be answered to it could not be recorded, so nobody gets to see it.
     """
-    return await passthrough(parts, http, route, unless_refused=why)
+    return await passthrough(parts, http, address, unless_refused=why)
 
 
 async def passthrough(
-    parts: Parts, http: web.Request, route: str, *, unless_refused: BadRequest | None = None
+    parts: Parts, http: web.Request, address: Address, *, unless_refused: BadRequest | None = None
 ) -> web.StreamResponse:
-    """Sends the request on and the answer back, bytes as they come. `route` is percent-encoded as it was sent."""
+    """Sends the request on and the answer back, bytes as they come."""
     sent = headers.to_engine(http.headers.items(), parts.settings.upstream_key)
     body = await read_body(http, parts.settings.max_body_mb << 20) if http.body_exists else None
-    path = route + headers.query_to_engine(http.rel_url.raw_query_string, parts.settings.upstream_key)
+    path = address.route + headers.query_to_engine(http.rel_url.raw_query_string, parts.settings.upstream_key)
+    model = _model(address.route, body) if parts.fleet.several else None
     try:
-        upstream = await parts.upstream.send(http.method, path, sent, body)
-    except (EngineTimeout, EngineUnreachable) as error:
+        if parts.fleet.several and address.route.rstrip("/") == _MODELS and http.method == "GET":
+            return await _all_models(parts, path, sent)
+        upstream = await parts.fleet.pass_on(address.session_id, model, http.method, path, sent, body)
+    except (EngineTimeout, EngineUnreachable, BadReply) as error:
         return refuse_for(error)
     async with upstream:
         if unless_refused is not None and upstream.status < 400:
@@ -61,3 +73,36 @@ async def passthrough(
             return client
         await client.write_eof()
         return client
+
+
+class _Asked(msgspec.Struct):
+    model: str | None = None
+
+
+def _model(route: str, body: bytes | None) -> str | None:
+    """The model that a request is about, where several engines may serve several. None: it does not say."""
+    path = unquote(route)
+    if path.startswith(_MODELS + "/"):
+        return path.removeprefix(_MODELS + "/")
+    try:
+        return msgspec.json.decode(body or b"{}", type=_Asked).model
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+async def _all_models(parts: Parts, path: str, sent: Mapping[str, str]) -> web.Response:
+    """What all engines together serve, or why one of them does not say."""
+    asking = (_whole(member, path, sent) for member in parts.fleet.asked)
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    lists = [answer[1] for answer in answers if not isinstance(answer, BaseException) and answer[0] == 200]
+    if lists:
+        return web.Response(body=merged(lists), content_type="application/json")
+    first = answers[0]
+    if isinstance(first, BaseException):
+        raise first
+    return web.Response(status=first[0], body=first[1], content_type="application/json")
+
+
+async def _whole(upstream: Upstream, path: str, sent: Mapping[str, str]) -> tuple[int, bytes]:
+    async with await upstream.send("GET", path, sent, None) as answer:
+        return answer.status, await answer.read()

@@ -66,6 +66,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         path=exchange.path,
         streamed=asking.streamed,
         engine=exchange.facts.name,
+        upstream=exchange.upstream.name,
         status=status,
         http_status=exchange.http_status,
         error=error,

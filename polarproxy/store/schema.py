@@ -91,6 +91,7 @@ calls = Table(
     Column("path", AnyText, nullable=False),
     Column("streamed", Boolean, nullable=False),
     Column("engine", String(16), nullable=False),
+    Column("upstream", AnyText),
     Column("status", String(16), nullable=False),
     Column("http_status", Integer),
     Column("error", AnyText),
@@ -249,4 +250,21 @@ policy_versions = Table(
     metadata,
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("recorded_at", UTCDateTime, nullable=False),
+)
+
+proxies = Table(
+    "proxies",
+    metadata,
+    Column("proxy_id", String(32), primary_key=True),
+    Column("started_at", UTCDateTime, nullable=False),
+    Column("seen_at", UTCDateTime, nullable=False),
+    Column("counts", Text, nullable=False),
+)
+
+upstreams = Table(
+    "upstreams",
+    metadata,
+    Column("name", AnyText, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("changed_at", UTCDateTime, nullable=False),
 )

@@ -226,6 +226,21 @@ async def test_the_doctor_finds_a_sound_engine_sound() -> None:
     assert code == 0
 
 
+async def test_the_doctor_looks_at_each_of_several_engines() -> None:
+    probed = always(compose("1", logprob=lambda _: -0.5))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    async with FakeEngine(always(compose("hi")), text_script=probed) as engine:
+        both = ("--upstream", engine.url, "--upstream", dead)
+        code, out, err = await doctor(*both)
+        assert (code, f"engine at {engine.url}" in out, f"engine at {dead}" in out) == (1, True, True)
+        assert f"{dead} does not answer" in err
+        code, out, _ = await doctor(*both, "--json")
+    assert code == 1
+    assert [check["ok"] for check in json.loads(out) if check["upstream"] == dead] == [False]
+    assert [check["ok"] for check in json.loads(out) if check["upstream"] != dead].count(True) > 4
+
+
 async def test_the_doctor_says_that_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

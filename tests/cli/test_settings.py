@@ -29,6 +29,10 @@ def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
     assert (settings.upstream, settings.port, settings.db) == ("http://flag", 2, "sqlite:///file.db")
 
 
+def test_a_file_may_list_the_upstreams() -> None:
+    assert load({}, toml('upstream = ["http://a", "http://b"]'), {}).upstreams == ("http://a", "http://b")
+
+
 def test_a_file_that_is_named_is_read_instead_of_the_one_that_lies_there() -> None:
     toml("port = 1")
     assert load({}, toml("queue_size = 7", "other.toml"), {}) == Settings(queue_size=7)

@@ -107,7 +107,7 @@ async def test_it_lives(start: Starter) -> None:
 async def test_it_is_ready_when_the_engine_answers(start: Starter) -> None:
     rig = await start()
     answer = await rig.send("GET", rig.base + "/readyz")
-    assert (answer.status, answer.json) == (200, {"engine": "vllm", "model": "fake", "problems": []})
+    assert (answer.status, answer.json) == (200, {"engine": "vllm", "model": "fake", "problems": [], "warnings": []})
 
 
 async def test_it_is_not_ready_without_an_engine_and_ready_when_one_comes(start: Starter) -> None:

@@ -139,6 +139,7 @@ def calls(draw: st.DrawFn, call_id: str = "c1", session_id: str = "s1", ordinal:
         path=draw(_texts),
         streamed=draw(st.booleans()),
         engine=draw(st.sampled_from(["vllm", "llamacpp", "plain"])),
+        upstream=draw(_maybe_text),
         status=draw(st.sampled_from(CallStatus)),
         http_status=draw(st.none() | st.integers(100, 599)),
         error=draw(_maybe_text),

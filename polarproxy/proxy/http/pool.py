@@ -39,8 +39,8 @@ class Pool:
         """The head of the engine's answer, which the caller releases.
 
         A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails on a
-        fresh connection is not tried again: the engine may have read it. Raises `EngineTimeout`, `EngineUnreachable`,
-        `ValueError` when a header holds a line break.
+        fresh connection is not tried again: the engine may have read it. Raises `EngineTimeout`, `EngineUnreachable`, which
+        tell whether anything was sent, and `ValueError` when a header holds a line break.
         """
         head = self._origin.head(method, path, headers, body)
         kept = self._kept()
@@ -50,8 +50,13 @@ class Pool:
             except EngineUnreachable:
                 if kept.heard or self._all_closed is not None:
                     raise
-        fresh = await self._connect()
+        fresh = await self._connect(sent=kept is not None)
         return await fresh.exchange(method, head, body)
+
+    @property
+    def busy(self) -> int:
+        """Connections with an answer under way."""
+        return len(self._open) - len(self._idle)
 
     def _kept(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
@@ -63,7 +68,8 @@ class Pool:
                 return connection
         return None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, *, sent: bool) -> Connection:
+        """`sent`: whether the request has gone out on another connection."""
         origin = self._origin
         loop = asyncio.get_running_loop()
         try:
@@ -76,9 +82,11 @@ class Pool:
                     server_hostname=origin.host if origin.secure else None,
                 )
         except TimeoutError as error:
-            raise EngineTimeout(f"the engine at {origin} took no connection in {self._connect_timeout:g} s") from error
+            late = f"the engine at {origin} took no connection in {self._connect_timeout:g} s"
+            raise EngineTimeout(late, sent=sent) from error
         except OSError as error:
-            raise EngineUnreachable(f"the engine cannot be reached at {origin}: {error.strerror or error}") from error
+            why = f"the engine cannot be reached at {origin}: {error.strerror or error}"
+            raise EngineUnreachable(why, sent=sent) from error
         return connection
 
     @cached_property

@@ -85,14 +85,13 @@ def _reasoning(members: Members) -> Reasoning | None:
     return None if said == Reasoning() else said
 
 
-def encode_request(request: Request, *, keep_unknown: bool = False, budgets: bool = True) -> Encoded:
+def encode_request(request: Request, *, keep_unknown: bool = False) -> Encoded:
     """Writes a request for an engine, which is told only what it knows and can render.
 
     What the client wants hidden is hidden when the reply is written: an engine that hides reasoning gives no ids of it.
 
     `keep_unknown`: write it for any reader of chat instead; nothing that chat can say is changed or left out.
-    `budgets`: whether the engine keeps to `thinking_token_budget`; vLLM does with a reasoning parser, and refuses the
-    request without one. Raises `BadRequest` for members of `extra` that the engine would refuse, and that more is put into.
+    Raises `BadRequest` for members of `extra` that the engine would refuse, and that more is put into.
     """
     engine = not keep_unknown
     writer = Writer(engine)
@@ -110,7 +109,7 @@ def encode_request(request: Request, *, keep_unknown: bool = False, budgets: boo
     if request.output is not None:
         body["response_format"] = encode_format(request.output)
     losses += _add_extra(body, request.extra, engine=engine)
-    losses += _add_reasoning(body, request.reasoning, budgets=budgets)
+    _add_reasoning(body, request.reasoning)
     if not engine and request.reasoning is not None and request.reasoning.shown is not None:
         body["include_reasoning"] = request.reasoning.shown
     if request.stream and request.stream_usage:
@@ -152,20 +151,16 @@ def _add_extra(body: Json, extra: dict[str, bytes], *, engine: bool) -> list[Los
     return losses
 
 
-def _add_reasoning(body: Json, reasoning: Reasoning | None, *, budgets: bool) -> list[Loss]:
+def _add_reasoning(body: Json, reasoning: Reasoning | None) -> None:
     if reasoning is None:
-        return []
+        return
     if reasoning.effort is not None:
         body["reasoning_effort"] = reasoning.effort
     if reasoning.enabled is not None:
         # A client that says it to the template itself means just that.
         body["chat_template_kwargs"] = {"enable_thinking": reasoning.enabled} | _inner(body, "chat_template_kwargs")
-    if reasoning.budget is None:
-        return []
-    if not budgets:
-        return [Loss("reasoning.budget", "the engine does not count the tokens of reasoning; left out")]
-    body["thinking_token_budget"] = reasoning.budget
-    return []
+    if reasoning.budget is not None:
+        body["thinking_token_budget"] = reasoning.budget
 
 
 def _inner(body: Json, name: str) -> Json:

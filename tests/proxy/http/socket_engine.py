@@ -123,7 +123,8 @@ def once(*pieces: bytes) -> Serve:
 async def upstream_of(engine: SocketEngine | str, **settings: float | str) -> AsyncIterator[Upstream]:
     """A client of it, closed in the end; the whole block has 20 seconds."""
     url = engine if isinstance(engine, str) else engine.url
-    upstream = Upstream(Settings(upstream=url, **settings))  # type: ignore[arg-type]
+    known = Settings(upstream=url, **settings)  # type: ignore[arg-type]
+    upstream = Upstream(known.upstreams[0], known)
     try:
         async with asyncio.timeout(SECONDS):
             yield upstream

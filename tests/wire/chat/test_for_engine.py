@@ -111,10 +111,5 @@ class TestEngine:
         told = engine(Request(None, HI, reasoning=Reasoning(enabled=False), extra=extra))
         assert told["chat_template_kwargs"] == {"enable_thinking": True}
 
-    def test_without_budgets_is_not_told_one(self) -> None:
-        encoded = encode_request(Request(None, HI, reasoning=Reasoning(budget=7)), budgets=False)
-        assert b"budget" not in encoded.body
-        assert [loss.where for loss in encoded.losses] == ["reasoning.budget"]
-
     def test_is_not_told_the_tokens_of_foreign_reasoning(self) -> None:
         assert losses(Message("assistant", (Thinking("", "sealed"),))) == ["messages[0].content[0].seal"]
