@@ -51,6 +51,7 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("GET", "/api/sessions/{session_id}", control.show_session),
     ("POST", "/api/sessions/{session_id}/close", control.close_session),
     ("POST", "/api/sessions/{session_id}/rewards", control.add_reward),
+    ("GET", "/api/sessions/{session_id}/rewards", control.show_rewards),
     ("POST", "/api/policy", control.set_policy),
     ("GET", "/api/stats", control.show_stats),
 )

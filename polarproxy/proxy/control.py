@@ -11,8 +11,9 @@ import msgspec
 from aiohttp import web
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from polarproxy.errors import BadRequest, InvalidValue, StoreConflict, StoreUnavailable
-from polarproxy.model import PromptMode, Reward, RewardComponent, Session, SessionStatus
+from polarproxy.credit.given import GivenReward
+from polarproxy.errors import BadRequest, BadReward, StoreConflict, StoreUnavailable
+from polarproxy.model import PromptMode, Session, SessionStatus
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
 
@@ -34,21 +35,6 @@ class NewSession(msgspec.Struct, forbid_unknown_fields=True):
     model: str | None = None
     prompts: PromptMode | None = None
     metadata: dict[str, str] = {}
-
-
-class _Metric(msgspec.Struct):
-    name: str
-    value: float
-    type: str = "Metric"
-
-
-class NewReward(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of `POST /api/sessions/{id}/rewards` (Nova Forge's handler form)."""
-
-    aggregate_reward_score: float | None = None
-    aggregate_score: float | None = None
-    id: str | None = None
-    metrics_list: list[_Metric] = []
 
 
 class _Closing(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,16 +126,19 @@ async def close_session(parts: Parts, http: web.Request) -> web.Response:
 
 async def add_reward(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/sessions/{session_id}/rewards`."""
-    session_id, wanted = http.match_info["session_id"], _read(await http.read(), NewReward)
-    total = wanted.aggregate_reward_score if wanted.aggregate_reward_score is not None else wanted.aggregate_score
-    if total is None:
-        raise BadRequest("the reward has neither aggregate_reward_score nor aggregate_score")
+    session_id, wanted = http.match_info["session_id"], _read(await http.read(), GivenReward)
     try:
-        reward = Reward(total, tuple(RewardComponent(metric.name, metric.value) for metric in wanted.metrics_list))
-    except InvalidValue as error:
+        reward = wanted.reward()
+    except BadReward as error:
         raise BadRequest(str(error)) from error
     await _store(parts.repository.add_reward, session_id, reward)
     return _json({"session_id": session_id, "reward": reward.value}, 201)
+
+
+async def show_rewards(parts: Parts, http: web.Request) -> web.Response:
+    """`GET /api/sessions/{session_id}/rewards`: every reward that was set, the last one counts."""
+    history = await _store(parts.repository.reward_history, http.match_info["session_id"])
+    return _json([asdict(given) for given in history])
 
 
 async def set_policy(parts: Parts, http: web.Request) -> web.Response:

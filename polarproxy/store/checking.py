@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.errors import BadArchive, InvalidValue, StoreDamaged
-from polarproxy.model import Call, Reward, RewardComponent, TokenIds
+from polarproxy.model import Call, TokenIds
 from polarproxy.store import codec, rows
 from polarproxy.store.entries import (
     CALL_COLUMNS,
@@ -50,7 +50,7 @@ def check_session(entry: SessionEntry) -> SessionEntry:
     try:
         rows.read_session(stored_row(entry.row), None)  # type: ignore[arg-type]
         for given in entry.rewards:
-            Reward(given.value, tuple(RewardComponent(*part) for part in given.components))
+            given.read()
     except (ValueError, msgspec.DecodeError, InvalidValue) as error:
         raise BadArchive(f"session {entry.session_id} holds a value that nobody wrote: {error}") from error
     return entry

@@ -22,6 +22,7 @@ from polarproxy.store.schema import (
     rewards,
     sessions,
     token_texts,
+    turn_rewards,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ COUNTED = (
     responses,
     rewards,
     reward_components,
+    turn_rewards,
     token_texts,
     policy_versions,
 )

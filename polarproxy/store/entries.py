@@ -15,19 +15,12 @@ import msgspec
 import xxhash
 from sqlalchemy import func, select
 
+from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
 from polarproxy.store import codec, rows
 from polarproxy.store.bodies import BodyReader
+from polarproxy.store.rewards import history
 from polarproxy.store.rows import Row  # noqa: TC001  (msgspec reads annotations at run time)
-from polarproxy.store.schema import (
-    call_facts,
-    calls,
-    completions,
-    responses,
-    reward_components,
-    rewards,
-    sessions,
-    token_texts,
-)
+from polarproxy.store.schema import call_facts, calls, completions, responses, sessions, token_texts
 from polarproxy.store.text import escape, unescape
 from polarproxy.store.tokens import PromptReader
 
@@ -49,6 +42,27 @@ class RewardEntry(msgspec.Struct, frozen=True):
     recorded_at: datetime
     value: float
     components: list[tuple[str, float]]
+    kinds: list[str] = []
+    """One a component. Empty: written before kinds were kept."""
+    turns: list[tuple[str | None, int | None, float]] = []
+    """Call id, turn and value; one of the first two is null."""
+    spec: str | None = None
+
+    def read(self) -> Reward:
+        """The reward; raises `InvalidValue` or `ValueError` for one that nobody can have set."""
+        kinds = [ComponentKind(kind) for kind in self.kinds] or [ComponentKind.REWARD] * len(self.components)
+        return Reward(
+            self.value,
+            tuple(
+                RewardComponent(unescape(name), value, kind)
+                for (name, value), kind in zip(self.components, kinds, strict=True)
+            ),
+            tuple(
+                TurnReward(value, None if call_id is None else unescape(call_id), turn)
+                for call_id, turn, value in self.turns
+            ),
+            self.spec,
+        )
 
 
 class SessionEntry(msgspec.Struct, frozen=True, tag="session"):
@@ -197,14 +211,20 @@ def _response(row: RowMapping) -> Row:
 
 
 def _rewards(connection: Connection, session_id: str) -> list[RewardEntry]:
-    of_session = rewards.c.session_id == session_id
-    parts: dict[int, list[tuple[str, float]]] = {}
-    chosen = select(rewards.c.reward_id).where(of_session)
-    query = select(reward_components).where(reward_components.c.reward_id.in_(chosen))
-    for part in connection.execute(query.order_by(reward_components.c.place)).mappings():
-        parts.setdefault(part["reward_id"], []).append((escape(part["name"]), part["value"]))
-    found = connection.execute(select(rewards).where(of_session).order_by(rewards.c.reward_id)).mappings()
-    return [RewardEntry(row["recorded_at"], row["value"], parts.get(row["reward_id"], [])) for row in found]
+    return [
+        RewardEntry(
+            given.recorded_at,
+            given.reward.value,
+            [(escape(part.name), part.value) for part in given.reward.components],
+            [part.kind.value for part in given.reward.components],
+            [
+                (None if turn.call_id is None else escape(turn.call_id), turn.turn, turn.value)
+                for turn in given.reward.turns
+            ],
+            given.reward.spec,
+        )
+        for given in history(connection, session_id)
+    ]
 
 
 def read_texts(connection: Connection, model: str) -> Iterator[list[tuple[int, bytes]]]:

@@ -22,6 +22,7 @@ from polarproxy.store.schema import (
     rewards,
     session_heads,
     sessions,
+    turn_rewards,
 )
 from polarproxy.store.sweep import sweep_blobs, sweep_bodies, unused_bodies
 
@@ -166,7 +167,8 @@ def _remove(connection: Connection, rule: Rule, batch: Sequence[str]) -> Freed:
     given = select(rewards.c.reward_id).where(rewards.c.session_id.in_(ids))
     for table in (completions, call_facts, responses):
         connection.execute(delete(table).where(table.c.call_id.in_(chosen)))
-    connection.execute(delete(reward_components).where(reward_components.c.reward_id.in_(given)))
+    for parts in (reward_components, turn_rewards):
+        connection.execute(delete(parts).where(parts.c.reward_id.in_(given)))
     for table in (rewards, calls, session_heads, sessions):
         connection.execute(delete(table).where(table.c.session_id.in_(ids)))
     return freed + Freed(rebased=rebased)

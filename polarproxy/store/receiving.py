@@ -17,6 +17,7 @@ from polarproxy.store.checking import check_call, check_session, stored_row
 from polarproxy.store.database import for_writing, reason
 from polarproxy.store.entries import ContentDigest
 from polarproxy.store.inserts import Inserts
+from polarproxy.store.rewards import append
 from polarproxy.store.schema import (
     blobs,
     bodies,
@@ -26,12 +27,9 @@ from polarproxy.store.schema import (
     completions,
     policy_versions,
     responses,
-    reward_components,
-    rewards,
     sessions,
     token_texts,
 )
-from polarproxy.store.text import unescape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from polarproxy.model import Call
     from polarproxy.store.bases import Base
     from polarproxy.store.checking import Checked
-    from polarproxy.store.entries import CallEntry, RewardEntry, SessionEntry
+    from polarproxy.store.entries import CallEntry, SessionEntry
     from polarproxy.store.rows import Row
 
 _AT_ONCE = 64
@@ -144,16 +142,5 @@ class Receiver:
 
 def _store_session(connection: Connection, session: SessionEntry) -> None:
     connection.execute(insert(sessions), [stored_row(session.row)])
-    for reward in session.rewards:
-        _store_reward(connection, session.session_id, reward)
-
-
-def _store_reward(connection: Connection, session_id: str, reward: RewardEntry) -> None:
-    added = insert(rewards).values(session_id=session_id, recorded_at=reward.recorded_at, value=reward.value)
-    reward_id = connection.execute(added.returning(rewards.c.reward_id)).scalar_one()
-    if reward.components:
-        parts = [
-            {"reward_id": reward_id, "place": place, "name": unescape(name), "value": value}
-            for place, (name, value) in enumerate(reward.components)
-        ]
-        connection.execute(insert(reward_components), parts)
+    for given in session.rewards:
+        append(connection, session.session_id, given.read(), given.recorded_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,10 @@ from polarproxy.model import (
     CallStatus,
     CapturedCall,
     PromptMode,
-    Reward,
-    RewardComponent,
     Session,
     SessionStatus,
 )
-from polarproxy.store import responses, rows, turns
+from polarproxy.store import responses, rewards, rows, turns
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
 from polarproxy.store.inserts import insert_once
@@ -29,8 +27,6 @@ from polarproxy.store.schema import (
     calls,
     completions,
     policy_versions,
-    reward_components,
-    rewards,
     sessions,
     token_texts,
 )
@@ -41,8 +37,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, RowMapping
 
-    from polarproxy.model import Completion, TokenIds
+    from polarproxy.model import Completion, Reward, TokenIds
     from polarproxy.store.responses import FoundResponse
+    from polarproxy.store.rewards import SetReward
     from polarproxy.store.turns import StoredTurn
 
 KIND = "kind"
@@ -116,7 +113,7 @@ class Repository:
         query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc()).limit(limit)
         with self._engine.begin() as connection:
             found = connection.execute(query).mappings().all()
-            given = _latest_rewards(connection, [row["session_id"] for row in found])
+            given = rewards.latest(connection, [row["session_id"] for row in found])
         return [
             SessionSummary(
                 session=rows.read_session(row, given.get(row["session_id"])),
@@ -163,7 +160,7 @@ class Repository:
             row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().first()
             if row is None:
                 raise NotFound(f"there is no session {session_id!r}; `polarproxy sessions list` shows those there are")
-            return rows.read_session(row, _latest_rewards(connection, [session_id]).get(session_id))
+            return rows.read_session(row, rewards.latest(connection, [session_id]).get(session_id))
 
     def session_state(self, session_id: str) -> SessionState | None:
         """None: the session is not stored yet."""
@@ -246,19 +243,23 @@ class Repository:
 
     def add_reward(self, session_id: str, reward: Reward) -> None:
         """Appends a reward; the latest counts. Raises `NotFound`."""
+        self.add_rewards([(session_id, reward)])
+
+    def add_rewards(self, given: Sequence[tuple[str, Reward]]) -> None:
+        """Appends all of these rewards, or none: raises `NotFound` when one of the sessions is not there."""
         with self._writing.begin() as connection:
-            if connection.execute(select(1).where(sessions.c.session_id == session_id)).first() is None:
-                raise NotFound(f"there is no session {session_id!r}")
-            added = connection.execute(
-                insert(rewards).values(session_id=session_id, recorded_at=datetime.now(UTC), value=reward.value)
-            )
-            key = added.inserted_primary_key
-            if reward.components and key is not None:
-                parts = [
-                    {"reward_id": key[0], "place": place, "name": part.name, "value": part.value}
-                    for place, part in enumerate(reward.components)
-                ]
-                connection.execute(insert(reward_components), parts)
+            rewards.add(connection, given)
+
+    def reward_history(self, session_id: str) -> list[SetReward]:
+        """Every reward that a session was given; the last one counts. Raises `NotFound`."""
+        self.session(session_id)
+        with self._engine.begin() as connection:
+            return rewards.history(connection, session_id)
+
+    def latest_rewards(self, *, group_id: str | None = None) -> list[SetReward]:
+        """The reward that counts of every session that has one, in the order in which they were set."""
+        with self._engine.begin() as connection:
+            return rewards.latest_of(connection, group_id)
 
     def verify(self) -> Iterator[Damage]:
         """Re-derives every digest and length; yields what does not match."""
@@ -338,24 +339,3 @@ def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: dict
         finish_reasons=tuple(finish or "none" for _, finish in sampled),
         delivered=DELIVERED in known,
     )
-
-
-def _latest_rewards(connection: Connection, session_ids: list[str]) -> dict[str, Reward]:
-    latest: dict[str, Reward] = {}
-    for start in range(0, len(session_ids), 500):
-        chosen = session_ids[start : start + 500]
-        newest = (
-            select(func.max(rewards.c.reward_id)).where(rewards.c.session_id.in_(chosen)).group_by(rewards.c.session_id)
-        )
-        by_id: dict[int, str] = {}
-        for row in connection.execute(select(rewards).where(rewards.c.reward_id.in_(newest))).mappings():
-            by_id[row["reward_id"]] = row["session_id"]
-            latest[row["session_id"]] = Reward(row["value"])
-        parts = select(reward_components).where(reward_components.c.reward_id.in_(newest))
-        for row in connection.execute(
-            parts.order_by(reward_components.c.reward_id, reward_components.c.place)
-        ).mappings():
-            session_id = by_id[row["reward_id"]]
-            part = RewardComponent(row["name"], row["value"])
-            latest[session_id] = replace(latest[session_id], components=(*latest[session_id].components, part))
-    return latest

@@ -218,6 +218,7 @@ rewards = Table(
     Column("session_id", ForeignKey("sessions.session_id"), nullable=False, index=True),
     Column("recorded_at", UTCDateTime, nullable=False),
     Column("value", Float, nullable=False),
+    Column("spec", String(32)),
 )
 
 reward_components = Table(
@@ -226,6 +227,18 @@ reward_components = Table(
     Column("reward_id", ForeignKey("rewards.reward_id"), primary_key=True),
     Column("name", AnyText, primary_key=True),
     Column("place", Integer, nullable=False),
+    Column("value", Float, nullable=False),
+    # NULL: written before kinds were kept, when every component was a part of the total.
+    Column("kind", String(8)),
+)
+
+turn_rewards = Table(
+    "turn_rewards",
+    metadata,
+    Column("reward_id", ForeignKey("rewards.reward_id"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("call_id", AnyText),
+    Column("turn", Integer),
     Column("value", Float, nullable=False),
 )
 

@@ -24,7 +24,12 @@ def test_sessions_are_listed(polarproxy: Command, db: str) -> None:
         ("good", 2, 4),
         ("bad", 2, 3),
     ]
-    assert found[0]["session"]["reward"] == {"value": 1.0, "components": [{"name": "tests", "value": 1.0}]}
+    assert found[0]["session"]["reward"] == {
+        "value": 1.0,
+        "components": [{"name": "tests", "value": 1.0, "kind": "Reward"}],
+        "turns": [],
+        "spec": None,
+    }
     done = polarproxy("sessions", "list", "--db", db)
     assert done.code == 0
     assert "2 sessions" in done.out
@@ -83,13 +88,6 @@ def test_a_trajectory_is_shown_with_what_is_trained(polarproxy: Command, db: str
     done = polarproxy("trajectories", "show", "good", "--text", "--db", db)
     assert "coverage 100.0%: 4 of 4 sampled tokens trained" in done.out
     assert "«Hello»" in done.out
-
-
-def test_a_reward_is_set(polarproxy: Command, db: str) -> None:
-    done = polarproxy("reward", "set", "bad", "-0.5", "--component", "a=1", "--component", "b=-2.5", "--db", db)
-    assert (done.code, "has reward -0.5" in done.out) == (0, True)
-    reward = polarproxy("sessions", "show", "bad", "--db", db, "--json").json["session"]["reward"]
-    assert reward == {"value": -0.5, "components": [{"name": "a", "value": 1.0}, {"name": "b", "value": -2.5}]}
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])

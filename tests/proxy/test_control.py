@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from polarproxy.model import Reward, RewardComponent, SessionStatus
+from polarproxy.model import ComponentKind, Reward, RewardComponent, SessionStatus
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, Answer, Rig, Starter
 
@@ -127,10 +127,26 @@ async def test_a_reward_is_kept_with_its_components(start: Starter) -> None:
     body = {"id": "x", "aggregate_reward_score": 0.75, "metrics_list": metrics}
     answer = await rig.control("POST", "/api/sessions/mine/rewards", body)
     assert (answer.status, answer.json) == (201, {"session_id": "mine", "reward": 0.75})
-    expected = Reward(0.75, (RewardComponent("tests", 1.0), RewardComponent("length", 0.5)))
+    expected = Reward(0.75, (RewardComponent("tests", 1.0), RewardComponent("length", 0.5, ComponentKind.METRIC)))
     assert rig.parts.repository.session("mine").reward == expected
     await rig.control("POST", "/api/sessions/mine/rewards", {"aggregate_score": 0})
     assert rig.parts.repository.session("mine").reward == Reward(0.0)
+
+
+async def test_a_correction_is_appended_and_the_history_can_be_read(start: Starter) -> None:
+    rig = await start()
+    await make(rig, session_id="mine")
+    turns = [{"turn": 1, "value": 0.5}, {"call_id": "c7", "value": -1}]
+    await rig.control("POST", "/api/sessions/mine/rewards", {"aggregate_score": 1, "turn_rewards": turns})
+    await rig.control("POST", "/api/sessions/mine/rewards", {"aggregate_score": 0.25, "aggregate_reward_score": 0.25})
+    answer = await rig.control("GET", "/api/sessions/mine/rewards")
+    assert [given["reward"]["value"] for given in answer.json] == [1.0, 0.25]
+    assert answer.json[0]["reward"]["turns"] == [
+        {"value": 0.5, "call_id": None, "turn": 1},
+        {"value": -1.0, "call_id": "c7", "turn": None},
+    ]
+    assert rig.parts.repository.session("mine").reward == Reward(0.25)
+    assert (await rig.control("GET", "/api/sessions/nobody/rewards")).status == 404
 
 
 BAD_REWARDS: dict[str, bytes] = {
@@ -141,6 +157,16 @@ BAD_REWARDS: dict[str, bytes] = {
     "nothing": b"{}",
     "a text": b'{"aggregate_reward_score": "1"}',
     "a component that is NaN": b'{"aggregate_reward_score": 1, "metrics_list": [{"name": "a", "value": NaN}]}',
+    "a component of no kind": b'{"aggregate_score": 1, "metrics_list": [{"name": "a", "value": 1, "type": "Fun"}]}',
+    "a yes": b'{"aggregate_reward_score": true}',
+    "a component that is a yes": b'{"aggregate_reward_score": 1, "metrics_list": [{"name": "a", "value": true}]}',
+    "two totals": b'{"aggregate_reward_score": 1, "aggregate_score": 0.5}',
+    "a turn of no name": b'{"aggregate_score": 1, "turn_rewards": [{"value": 1}]}',
+    "a turn of two names": b'{"aggregate_score": 1, "turn_rewards": [{"value": 1, "turn": 0, "call_id": "c"}]}',
+    "a turn before the first": b'{"aggregate_score": 1, "turn_rewards": [{"value": 1, "turn": -1}]}',
+    "a turn that is NaN": b'{"aggregate_score": 1, "turn_rewards": [{"value": NaN, "turn": 0}]}',
+    "one turn twice": b'{"aggregate_score": 1, "turn_rewards": [{"value": 1, "turn": 0}, {"value": 2, "turn": 0}]}',
+    "a key that nobody knows": b'{"aggregate_score": 1, "metrics": []}',
     "a component without a value": b'{"aggregate_reward_score": 1, "metrics_list": [{"name": "a"}]}',
 }
 
@@ -212,6 +238,7 @@ ROUTES = [
     ("GET", "/api/sessions/s1"),
     ("POST", "/api/sessions/s1/close"),
     ("POST", "/api/sessions/s1/rewards"),
+    ("GET", "/api/sessions/s1/rewards"),
     ("POST", "/api/policy"),
     ("GET", "/api/stats"),
 ]

@@ -11,6 +11,7 @@ from polarproxy.model import (
     CallKind,
     CallStatus,
     Caveat,
+    ComponentKind,
     FinishReason,
     Logprobs,
     Loss,
@@ -18,6 +19,7 @@ from polarproxy.model import (
     RewardComponent,
     SessionStatus,
     TokenSource,
+    TurnReward,
     Usage,
 )
 from polarproxy.store import codec
@@ -85,7 +87,9 @@ def fill(engine: Engine) -> None:
     writer.close()
     repository.add_reward("first", Reward(0.5, (RewardComponent("b", 0.25), RewardComponent("a", 1.0))))
     repository.add_reward("first", Reward(1.0))
-    repository.add_reward("second", Reward(0.0, (RewardComponent("tests", -1.5),)))
+    watched = (RewardComponent("tests", -1.5), RewardComponent("\x1alength", 7.0, ComponentKind.METRIC))
+    turns = (TurnReward(0.25, turn=1), TurnReward(-1.0, call_id="second-0"))
+    repository.add_reward("second", Reward(0.0, watched, turns, spec="5" * 32))
     repository.set_status("second", SessionStatus.TIMEOUT)
 
 
@@ -152,10 +156,10 @@ def contents(engine: Engine) -> dict[str, list[Any]]:
     for row in found["responses"]:
         row |= {name: codec.decompress(row[name]) for name in ("input", "reply")}
     # Facts and rewards keep their order within a call or session, and nothing else.
-    parts = [(row.pop("reward"), row) for row in found.pop("reward_components")]
+    parts = [(row.pop("reward"), row) for name in ("reward_components", "turn_rewards") for row in found.pop(name)]
     for row in found["rewards"]:
         number = row.pop("reward")
-        row["components"] = [part for owner, part in parts if owner == number]
+        row["parts"] = [part for owner, part in parts if owner == number]
     found["call_facts"].sort(key=lambda row: row["call_id"])
     found["rewards"].sort(key=lambda row: row["session_id"])
     return found

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from polarproxy.errors import NotFound
-from polarproxy.model import CallKind, CallStatus, Reward, RewardComponent, SessionStatus
+from polarproxy.model import CallKind, CallStatus, ComponentKind, Reward, RewardComponent, SessionStatus, TurnReward
 from polarproxy.store.repository import KIND, Repository, SessionState
 from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
@@ -66,10 +66,30 @@ def test_the_latest_reward_counts_with_its_own_components(repository: Repository
     repository.add_session(a_session())
     assert repository.session("s1").reward is None
     repository.add_reward("s1", Reward(1.0, (RewardComponent("tests", 1.0), RewardComponent("style", 0.5))))
-    latest = Reward(0.25, (RewardComponent("style", 0.25), RewardComponent("tests", 0.0)))
+    parts = (RewardComponent("style", 0.25, ComponentKind.METRIC), RewardComponent("tests", 0.0))
+    latest = Reward(0.25, parts, (TurnReward(0.5, turn=3), TurnReward(-0.5, call_id="c")), "d" * 32)
     repository.add_reward("s1", latest)
     assert repository.session("s1").reward == latest
     assert [entry.session.reward for entry in repository.sessions()] == [latest]
+
+
+def test_rewards_stay_in_the_order_in_which_they_were_set(repository: Repository) -> None:
+    for name in ("s1", "s2"):
+        repository.add_session(a_session(name, group_id=name))
+    given = [("s1", Reward(1.0)), ("s2", Reward(0.5, (RewardComponent("a", 0.5),))), ("s1", Reward(0.0))]
+    repository.add_rewards(given)
+    assert [entry.reward for entry in repository.reward_history("s1")] == [Reward(1.0), Reward(0.0)]
+    assert [(entry.session_id, entry.reward) for entry in repository.latest_rewards()] == given[1:]
+    assert [entry.session_id for entry in repository.latest_rewards(group_id="s2")] == ["s2"]
+    with pytest.raises(NotFound):
+        repository.reward_history("s3")
+
+
+def test_rewards_are_appended_all_or_none(repository: Repository) -> None:
+    repository.add_session(a_session())
+    with pytest.raises(NotFound, match="'s2', 's3'"):
+        repository.add_rewards([("s1", Reward(1.0)), ("s3", Reward(1.0)), ("s2", Reward(1.0))])
+    assert repository.reward_history("s1") == []
 
 
 def test_a_reward_of_nothing_is_not_none(repository: Repository) -> None:

@@ -1,0 +1,137 @@
+"""`polarproxy reward import`: rewards from a file of JSON lines, all of them or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.progress import track
+from rich.text import Text
+
+from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.output import console, errors, print_json
+from polarproxy.credit.given import GivenReward
+from polarproxy.errors import BadReward
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from polarproxy.model import Reward, Session
+
+_SHOWN = 20
+SAMPLE, SAMPLE_ID = "sample", "sample_id"
+"""Metadata of a session by which a line may name it: the number of the rollout of its task; an outer name."""
+
+
+class _Line(GivenReward, forbid_unknown_fields=True):
+    session_id: str | None = None
+    task_id: str | None = None
+    sample: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """By which names sessions can be found."""
+
+    ids: set[str] = field(default_factory=set)
+    samples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    sample_ids: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sessions: Iterable[Session]) -> Names:
+        """The names of these sessions."""
+        names = cls()
+        for session in sessions:
+            names.ids.add(session.session_id)
+            metadata = dict(session.metadata)
+            if session.task_id is not None and SAMPLE in metadata:
+                names.samples.setdefault((session.task_id, metadata[SAMPLE]), []).append(session.session_id)
+            if SAMPLE_ID in metadata:
+                names.sample_ids.setdefault(metadata[SAMPLE_ID], []).append(session.session_id)
+        return names
+
+    def find(self, line: _Line) -> str:
+        """The session that a line means; raises `BadReward` when there is none, or more than one."""
+        if line.session_id is not None:
+            found, what = [line.session_id] if line.session_id in self.ids else [], f"session {line.session_id!r}"
+        elif line.task_id is not None and line.sample is not None:
+            key = (line.task_id, str(line.sample))
+            found, what = self.samples.get(key, []), f"task {key[0]!r}, sample {key[1]}"
+        elif line.id is not None:
+            by_name = self.sample_ids.get(line.id, [])
+            found, what = by_name or ([line.id] if line.id in self.ids else []), f"id {line.id!r}"
+        else:
+            raise BadReward("it names no session; give session_id, task_id and sample, or id")
+        if len(found) == 1:
+            return found[0]
+        raise BadReward(
+            f"{what}: there are {len(found)} such sessions" if found else f"{what}: there is no such session"
+        )
+
+
+def _read(line: bytes, names: Names) -> tuple[str, Reward]:
+    try:
+        given = msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReward(f"it is not a reward: {error}") from error
+    return names.find(given), given.reward()
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
+    except OSError as error:
+        raise BadReward(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def import_rewards(
+    file: Annotated[Path, typer.Argument(help="JSON lines.", exists=True, dir_okay=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file.")] = False,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Append the rewards of a file: all of them, or none when a line is bad or names no session (exit code 1).
+
+    A line is {"session_id": …} or {"task_id": …, "sample": …} (a session's metadata "sample") or {"id": …} (its metadata
+    "sample_id", as in the output of a Nova Forge reward handler), with "aggregate_reward_score" (or "aggregate_score"),
+    "metrics_list": [{"name", "value", "type": "Reward"|"Metric"}], "turn_rewards": [{"turn" or "call_id", "value"}].
+
+    Example: polarproxy reward import scores.jsonl
+    """
+    with open_repository(db) as repository:
+        names = Names.of(entry.session for entry in repository.sessions())
+        given: list[tuple[str, Reward]] = []
+        wrong: list[tuple[int, str]] = []
+        for number, line in track(list(_lines(file)), "reading", console=errors, disable=not errors.is_terminal):
+            try:
+                given.append(_read(line, names))
+            except BadReward as error:
+                wrong.append((number, str(error)))
+        if not wrong and not dry_run:
+            repository.add_rewards(given)
+    _print(file, given, wrong, dry_run=dry_run, as_json=as_json)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _print(
+    file: Path, given: list[tuple[str, Reward]], wrong: list[tuple[int, str]], *, dry_run: bool, as_json: bool
+) -> None:
+    done = 0 if wrong or dry_run else len(given)
+    if as_json:
+        bad = [{"line": number, "error": text} for number, text in wrong]
+        print_json({"read": len(given), "appended": done, "sessions": len({name for name, _ in given}), "wrong": bad})
+        return
+    for number, text in wrong[:_SHOWN]:
+        console.print(Text(f"{file}, line {number}: {text}"))
+    if len(wrong) > _SHOWN:
+        console.print(f"… and {len(wrong) - _SHOWN} more such lines")
+    if wrong:
+        console.print(f"nothing was imported: {len(wrong)} of {len(wrong) + len(given)} lines are wrong")
+    else:
+        what = "can be imported" if dry_run else "imported"
+        console.print(f"{len(given)} rewards of {len({name for name, _ in given})} sessions {what}")

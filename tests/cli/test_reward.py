@@ -1,0 +1,146 @@
+"""Rewards by hand and from files: appended, all or none, and the history stays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polarproxy.model import Reward
+from polarproxy.store.database import open_database
+from polarproxy.store.repository import Repository
+from tests.cli.command import Command
+from tests.store.samples import a_session
+
+
+def listed(polarproxy: Command, db: str, *options: str) -> list[tuple[str, float]]:
+    found = polarproxy("reward", "list", *options, "--db", db, "--json").json
+    return [(given["session_id"], given["reward"]["value"]) for given in found]
+
+
+def written(*lines: dict[str, Any] | str) -> str:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    Path("scores.jsonl").write_text(text + "\n")
+    return "scores.jsonl"
+
+
+@pytest.fixture
+def named(db: str) -> str:
+    """Sessions that have the names by which other programs know them."""
+    engine = open_database(db)
+    for number in range(3):
+        metadata = (("sample", str(number)), ("sample_id", f"nova-{number % 2}"))
+        Repository(engine).add_session(a_session(f"s{number}", task_id="t", metadata=metadata))
+    engine.dispose()
+    return db
+
+
+def test_a_reward_is_set_with_all_its_parts(polarproxy: Command, db: str) -> None:
+    parts = ["--component", "a=1", "--component", "b=-2.5", "--metric", "len=7", "--turn", "0=0.5", "--turn", "c2=-1"]
+    done = polarproxy("reward", "set", "bad", "-0.5", *parts, "--db", db)
+    assert (done.code, "has reward -0.5" in done.out) == (0, True)
+    reward = polarproxy("sessions", "show", "bad", "--db", db, "--json").json["session"]["reward"]
+    assert reward == {
+        "value": -0.5,
+        "components": [
+            {"name": "a", "value": 1.0, "kind": "Reward"},
+            {"name": "b", "value": -2.5, "kind": "Reward"},
+            {"name": "len", "value": 7.0, "kind": "Metric"},
+        ],
+        "turns": [{"value": 0.5, "call_id": None, "turn": 0}, {"value": -1.0, "call_id": "c2", "turn": None}],
+        "spec": None,
+    }
+
+
+def test_a_correction_leaves_the_history(polarproxy: Command, db: str) -> None:
+    polarproxy("reward", "set", "good", "0.5", "--metric", "len=7", "--turn", "1=0.25", "--db", db)
+    assert listed(polarproxy, db, "good") == [("good", 1.0), ("good", 0.5)]
+    assert listed(polarproxy, db) == [("bad", 0.0), ("good", 0.5)]
+    assert listed(polarproxy, db, "--group", "nobody") == []
+    shown = polarproxy("reward", "list", "good", "--db", db).out.splitlines()
+    assert ["no" in line for line in shown if "good" in line] == [True, False]
+    assert any("len 7 (metric)" in line and "turn 1 0.25" in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["nobody", "1"],
+        ["bad", "nan"],
+        ["bad", "1", "--component", "a"],
+        ["bad", "1", "--turn", "-1=2", "--turn", "-1=3"],
+    ],
+    ids=str,
+)
+def test_what_is_no_reward_is_wrong_use(polarproxy: Command, db: str, options: list[str]) -> None:
+    assert polarproxy("reward", "set", *options, "--db", db).code == 2
+    assert listed(polarproxy, db, "bad") == [("bad", 0.0)]
+
+
+def test_a_file_is_imported_by_every_name(polarproxy: Command, named: str) -> None:
+    metrics = [{"name": "tests", "value": 1, "type": "Reward"}]
+    file = written(
+        {"session_id": "s0", "aggregate_reward_score": 0.5, "turn_rewards": [{"turn": 0, "value": 0.25}]},
+        {"task_id": "t", "sample": 1, "aggregate_score": -1},
+        "",
+        {"id": "nova-1", "aggregate_reward_score": 0.75, "metrics_list": metrics},
+        {"id": "good", "aggregate_score": 0},
+    )
+    done = polarproxy("reward", "import", file, "--db", named)
+    assert (done.code, "4 rewards of 3 sessions imported" in done.out) == (0, True)
+    assert listed(polarproxy, named, "s1") == [("s1", -1.0), ("s1", 0.75)]
+    assert listed(polarproxy, named, "s0") == [("s0", 0.5)]
+    assert listed(polarproxy, named, "good") == [("good", 1.0), ("good", 0.0)]
+
+
+WRONG = [
+    ({"session_id": "nobody", "aggregate_score": 1}, "there is no such session"),
+    ({"task_id": "t", "sample": 9, "aggregate_score": 1}, "there is no such session"),
+    ({"id": "nova-0", "aggregate_score": 1}, "there are 2 such sessions"),
+    ({"aggregate_score": 1}, "it names no session"),
+    ({"session_id": "s1"}, "neither aggregate_reward_score nor aggregate_score"),
+    ({"session_id": "s1", "aggregate_score": True}, "it is not a reward"),
+    ({"session_id": "s1", "aggregate_score": 1, "metric_list": []}, "unknown field `metric_list`"),
+    ('{"session_id": "s1", "aggregate_score": 1e999}', "it is not a reward"),
+    ('{"session_id": "s1", "aggregate_score": NaN}', "it is not a reward"),
+    ('{"session_id": "s1", "aggregate_score": 1', "it is not a reward"),
+    ("[" * 100_000, "it is not a reward"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), WRONG, ids=[why for _, why in WRONG])
+def test_one_bad_line_and_nothing_is_imported(
+    polarproxy: Command, named: str, line: dict[str, Any] | str, why: str
+) -> None:
+    file = written({"session_id": "s0", "aggregate_score": 1}, "", line)
+    done = polarproxy("reward", "import", file, "--db", named, "--json")
+    assert done.code == 1
+    (wrong,) = done.json["wrong"]
+    assert (wrong["line"], why in wrong["error"]) == (3, True), wrong
+    assert (done.json["read"], done.json["appended"]) == (1, 0)
+    assert listed(polarproxy, named, "s0") == []
+    shown = polarproxy("reward", "import", file, "--db", named)
+    assert (shown.code, "line 3: " in shown.out, "nothing was imported: 1 of 2" in shown.out) == (1, True, True)
+
+
+def test_all_bad_lines_are_counted(polarproxy: Command, named: str) -> None:
+    done = polarproxy("reward", "import", written(*["{}"] * 30), "--db", named)
+    assert (done.code, done.out.count("line "), "… and 10 more" in done.out) == (1, 20, True)
+
+
+def test_a_file_can_be_only_checked(polarproxy: Command, named: str) -> None:
+    file = written({"session_id": "s0", "aggregate_score": 1})
+    done = polarproxy("reward", "import", file, "--dry-run", "--db", named)
+    assert (done.code, "can be imported" in done.out) == (0, True)
+    assert listed(polarproxy, named, "s0") == []
+
+
+def test_a_file_that_is_not_there_is_wrong_use(polarproxy: Command, db: str) -> None:
+    assert polarproxy("reward", "import", "nothing.jsonl", "--db", db).code == 2
+
+
+def test_an_imported_reward_is_what_was_written(polarproxy: Command, named: str) -> None:
+    polarproxy("reward", "import", written({"session_id": "s0", "aggregate_score": 0.1}), "--db", named)
+    engine = open_database(named)
+    assert Repository(engine).session("s0").reward == Reward(0.1)
+    engine.dispose()
