@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xxhash
 
 from polarproxy.errors import InvalidValue
 
@@ -158,12 +159,18 @@ class CallKind(StrEnum):
 
     MAIN = "main"
     SUBAGENT = "subagent"
+    """Work that the main agent handed to another one."""
     COMPACTION = "compaction"
+    """The harness has its own history replaced by a summary."""
     SUMMARY = "summary"
+    """What was done, in short, for somebody else: a session's summary, a commit message."""
     TITLE = "title"
     PROBE = "probe"
+    """A question of the harness for itself: which model to take (a router), what a web search finds, whether a key works."""
     FALLBACK = "fallback"
+    """The work of a call that failed, asked of another model. Only a label says so."""
     UNKNOWN = "unknown"
+    """It does not look like the work, and nothing says what it is."""
 
 
 class LogprobsMode(StrEnum):
@@ -336,6 +343,35 @@ class Loss:
     """What it is and what was done about it, for a person to read."""
 
 
+OPENING_WORDS = 5
+_FAR_ENOUGH = 1024
+"""Characters of a text in which its first words stand."""
+
+
+def opening(text: str) -> str | None:
+    """Digest of the first five words of a text, as 16 hexadecimal digits. None: it has fewer."""
+    words = text[:_FAR_ENOUGH].split()[:OPENING_WORDS]
+    if len(words) < OPENING_WORDS:
+        return None
+    return xxhash.xxh3_64_hexdigest(" ".join(words).encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a request looks like, without its prose. Kept also where request bodies are not."""
+
+    messages: int
+    """How many messages it holds, as the client's dialect counts them."""
+    tools: tuple[str, ...]
+    """Names of the tools it offers, in its order; at most 512 names of at most 128 characters."""
+    wants_json: bool
+    """Whether the reply is to be JSON, of a schema or not."""
+    system_opening: str | None = None
+    """Digest of the first five words of the system prompt (`opening`). None: it has none, or fewer words."""
+    last_opening: str | None = None
+    """The same of the last text of the last message."""
+
+
 @dataclass(frozen=True, slots=True)
 class Continued:
     """The recorded turn that a prompt goes on from."""
@@ -412,6 +448,8 @@ class Call:
     """The request as the client sent it."""
     tools_digest: str | None = None
     """Digest of the request's `tools`. None: it had none."""
+    shape: Shape | None = None
+    """None: the request could not be read, or was recorded by a version that kept no shapes."""
     template_digest: str | None = None
     """Digest of the engine's chat template. None: the engine does not show it."""
     caveat: Caveat | None = None
@@ -441,6 +479,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Label:
+    """What a person said that a call was for, or that what was said before is taken back."""
+
+    kind: CallKind | None
+    """None: the label before it is taken back, and the evidence decides again."""
+    by: str
+    """Who said so."""
+    at: datetime
+    """UTC."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedCall:
     """A call together with the facts that were appended to it later."""
 
@@ -448,6 +499,14 @@ class CapturedCall:
     delivered: bool = False
     """Whether the whole reply is known to have been handed to the client."""
     kind: CallKind = CallKind.MAIN
+    """What it is taken to have been for; `trajectory.kinds` decides it from the whole session."""
+    labels: tuple[Label, ...] = ()
+    """All that was ever said about it, in order; the last one counts."""
+
+    @property
+    def label(self) -> Label | None:
+        """The label in force. None: nobody gave one, or it was taken back."""
+        return self.labels[-1] if self.labels and self.labels[-1].kind is not None else None
 
 
 class ComponentKind(StrEnum):

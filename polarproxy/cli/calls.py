@@ -9,17 +9,21 @@ import typer
 from rich.text import Text
 
 from polarproxy.cli.conversation import conversation
+from polarproxy.cli.label import label
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.recipes import rebuild
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
-from polarproxy.trajectory.branches import Trajectory, build_trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polarproxy.model import Call, Completion
+    from polarproxy.trajectory.branches import Trajectory
+    from polarproxy.trajectory.kinds import Verdict
 
 app = typer.Typer(no_args_is_help=True, help="Single exchanges with the model.")
+app.command()(label)
 
 
 @app.command("list")
@@ -65,13 +69,13 @@ def show_call(
     with open_repository(db) as repository:
         captured = repository.call(call_id)
         call = captured.call
-        trajectory = build_trajectory(call.session_id, repository.calls(call.session_id))
+        judged, trajectory = rebuild(repository.session(call.session_id), repository.calls(call.session_id))
         texts = spellings(repository, [call], tokenizer)
-    why = _verdicts(trajectory, call.call_id)
+    why, kind = _verdicts(trajectory, call.call_id), judged.verdicts[call.call_id]
     if as_json:
-        print_json(_as_json(call, captured.delivered, why, texts))
+        print_json(_as_json(call, captured.delivered, why, texts) | {"kind": asdict(kind)})
         return
-    _print_facts(call, captured.delivered)
+    _print_facts(call, captured.delivered, kind)
     for role, text in conversation(call):
         console.print(Text(f"{role}: ", style="bold") + Text(text, style="dim"))
     for completion in call.completions:
@@ -125,12 +129,13 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
     }
 
 
-def _print_facts(call: Call, delivered: bool) -> None:
+def _print_facts(call: Call, delivered: bool, kind: Verdict) -> None:
     prompt, sampling = call.prompt_token_ids, call.sampling
     facts = [
         ("session", f"{call.session_id}, call {call.ordinal}"),
         ("status", call.status if call.error is None else f"{call.status}: {call.error}"),
         ("delivered", "yes" if delivered else "no"),
+        ("kind", f"{kind.kind}: {kind.sentence} ({kind.source})"),
         ("dialect", f"{call.dialect}, {call.path}"),
         ("model", _model(call)),
         ("prompt tokens", None if prompt is None else len(prompt)),

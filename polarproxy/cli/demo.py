@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from polarproxy.cli.export import print_account
 from polarproxy.cli.output import console
+from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings
 from polarproxy.export.collect import Collection, Options
@@ -139,7 +140,7 @@ def _status(result: HarnessResult) -> SessionStatus:
 def _export(settings: Settings, folder: Path) -> None:
     """The same rows as Parquet and as JSONL, and the report."""
     engine = open_database(settings.db)
-    collection = Collection(Repository(engine), Options(advantage="grpo"))
+    collection = Collection(Repository(engine), Options(advantage="grpo"), known_recipes())
     rows = list(collection.rows())
     engine.dispose()
     parquet, jsonl, report = (folder / name for name in ("samples.parquet", "samples.jsonl", "report.json"))

@@ -10,6 +10,7 @@ from rich.progress import track
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
+from polarproxy.cli.recipes import known_recipes
 from polarproxy.errors import BadExport
 from polarproxy.export.collect import Account, Collection, Options
 from polarproxy.export.files import FORMATS, write_report
@@ -39,7 +40,8 @@ def export(
     """
     write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
     with open_repository(db) as repository:
-        collection = Collection(repository, Options(advantage=advantage, weighting=weighting, group_id=group))
+        options = Options(advantage=advantage, weighting=weighting, group_id=group)
+        collection = Collection(repository, options, known_recipes())
         sessions = track(collection.sessions, "exporting", console=errors, disable=not errors.is_terminal)
         rows = (row for session in sessions for row in collection.session_rows(session))
         write(out, rows, collection.account)
@@ -68,6 +70,7 @@ def print_account(account: Account, files: list[Path]) -> None:
     rows: list[tuple[str, object]] = [
         ("sessions", account.sessions),
         ("calls", account.calls),
+        *((f"calls of kind {kind}", count) for kind, count in sorted(account.kinds.items())),
         ("rows", account.rows),
         ("tokens in rows", account.tokens),
         ("sampled tokens trained", f"{account.trained_tokens} of {account.captured_tokens}"),

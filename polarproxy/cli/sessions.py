@@ -9,7 +9,7 @@ import typer
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.trajectory.branches import build_trajectory
+from polarproxy.cli.recipes import rebuild
 
 app = typer.Typer(no_args_is_help=True, help="Rollouts as recorded.")
 
@@ -50,24 +50,27 @@ def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
     with open_repository(db) as repository:
         session = repository.session(session_id)
         calls = repository.call_summaries(session_id)
-        trajectory = build_trajectory(session_id, repository.calls(session_id))
+        judged, trajectory = rebuild(session, repository.calls(session_id))
     coverage = {
         "branches": len(trajectory.branches),
         "captured_tokens": trajectory.captured_tokens,
         "trained_tokens": trajectory.trained_tokens,
         "coverage": trajectory.coverage,
         "left_out": trajectory.left_out_by_reason(),
+        "kinds": judged.kinds(),
     }
     if as_json:
-        print_json({"session": asdict(session), "calls": [asdict(call) for call in calls], "trajectory": coverage})
+        listed = [asdict(call) | {"kind": asdict(judged.verdicts[call.call_id])} for call in calls]
+        print_json({"session": asdict(session), "calls": listed, "trajectory": coverage})
         return
     facts = {name: value for name, value in asdict(session).items() if value not in (None, ())}
     print_table(f"session {session_id}", ("fact", "value"), [*facts.items(), *coverage.items()])
-    columns = ("#", "call", "status", "prompt", "sampled", "finish", "delivered")
+    columns = ("#", "call", "kind", "status", "prompt", "sampled", "finish", "delivered")
     rows = [
         (
             call.ordinal,
             call.call_id,
+            judged.verdicts[call.call_id].kind,
             call.status,
             call.prompt_tokens,
             call.completion_tokens,

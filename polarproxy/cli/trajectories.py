@@ -10,8 +10,8 @@ from rich.text import Text
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.recipes import rebuild
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
-from polarproxy.trajectory.branches import build_trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +31,10 @@ def show_trajectory(
 ) -> None:
     """Show the branches of a session, what is trained in each, and what is left out and why."""
     with open_repository(db) as repository:
-        repository.session(session_id)
+        session = repository.session(session_id)
         calls = repository.calls(session_id)
         texts = spellings(repository, [captured.call for captured in calls], tokenizer)
-    trajectory = build_trajectory(session_id, calls)
+    judged, trajectory = rebuild(session, calls)
     if as_json:
         print_json(_as_json(trajectory))
         return
@@ -42,8 +42,11 @@ def show_trajectory(
     rows = [_row(branch) for branch in trajectory.branches]
     print_table(f"session {session_id}", columns, rows, spare=("shared prefix", "parent branch"))
     if trajectory.left_out:
-        left_out = [(entry.call_id, entry.choice, entry.reason, entry.tokens) for entry in trajectory.left_out]
-        print_table("left out", ("call", "choice", "reason", "sampled tokens"), left_out)
+        left_out = [
+            (entry.call_id, entry.choice, judged.verdicts[entry.call_id].kind, entry.reason, entry.tokens)
+            for entry in trajectory.left_out
+        ]
+        print_table("left out", ("call", "choice", "kind", "reason", "sampled tokens"), left_out)
     coverage = "nothing was sampled" if trajectory.coverage is None else f"{trajectory.coverage:.1%}"
     console.print(
         f"coverage {coverage}: {trajectory.trained_tokens} of {trajectory.captured_tokens} sampled tokens trained"

@@ -12,14 +12,16 @@ from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import form_groups
 from polarproxy.errors import BadExport
 from polarproxy.trajectory.branches import build_trajectory
+from polarproxy.trajectory.kinds import judge
 from polarproxy.trajectory.merging import MERGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from polarproxy.model import Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
+    from polarproxy.trajectory.recipes import Recipe
 
 NO_CREDIT = "none"
 ADVANTAGES = (*(name for name, _ in ESTIMATORS), NO_CREDIT)
@@ -56,6 +58,8 @@ class Account:
     tokens: int = 0
     captured_tokens: int = 0
     trained_tokens: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Calls by what they were for."""
     left_out_calls: Counter[str] = field(default_factory=Counter)
     """Completions or whole calls, by reason."""
     left_out_sessions: Counter[str] = field(default_factory=Counter)
@@ -71,8 +75,9 @@ class Account:
 class Collection:
     """The rows of an export. `rows()` streams them; `account` is complete afterwards."""
 
-    def __init__(self, repository: Repository, options: Options) -> None:
+    def __init__(self, repository: Repository, options: Options, recipes: Sequence[Recipe] = ()) -> None:
         self._repository = repository
+        self._recipes = recipes
         summaries = repository.sessions(group_id=options.group_id)
         self.sessions = sorted((entry.session for entry in summaries), key=_place)
         groups = form_groups(self.sessions)
@@ -88,9 +93,11 @@ class Collection:
         """The rows of one session; what is left out of it goes to the account."""
         account = self.account
         calls = self._repository.calls(session.session_id)
-        trajectory = build_trajectory(session.session_id, calls, dict(MERGES)[account.options.merge])
+        judged = judge(calls, self._recipes, session.harness)
+        trajectory = build_trajectory(session.session_id, judged.calls, dict(MERGES)[account.options.merge])
         account.sessions += 1
         account.calls += len(calls)
+        account.kinds.update(judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
         reason = self._why_not(session, trajectory)

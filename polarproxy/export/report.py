@@ -26,6 +26,7 @@ def report(account: Account) -> dict[str, Any]:
         "weighting": account.options.weighting,
         "sessions": account.sessions,
         "calls": account.calls,
+        "kinds": dict(sorted(account.kinds.items())),
         "rows": account.rows,
         "tokens": account.tokens,
         "sampled_tokens": {"captured": account.captured_tokens, "trained": account.trained_tokens},

@@ -20,13 +20,14 @@ from polarproxy.wire.completions import fields as completions
 from polarproxy.wire.completions.unfold import unfold as unfold_completion
 from polarproxy.wire.neutral.reply import Envelope
 from polarproxy.wire.responses.response import context_of
+from polarproxy.wire.shape import read_shape, shape_of
 from polarproxy.wire.surrogates import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from polarproxy.engine.probe import EngineFacts
-    from polarproxy.model import Caveat, Sampling
+    from polarproxy.model import Caveat, Sampling, Shape
     from polarproxy.proxy.routes import Route
     from polarproxy.proxy.speech import Speech
     from polarproxy.proxy.visit import Said
@@ -77,6 +78,8 @@ class Asking:
     engine_route: str
     request: EngineRequest
     speech: Speech
+    shape: Shape | None
+    """What the client's request looks like. None: it is not a JSON object."""
     losses: list[Loss] = field(default_factory=list)
     """What could not be translated, of the request and, once it is there, of the reply."""
     store_reply: bool = False
@@ -114,6 +117,7 @@ def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str,
         call_id=call_id,
         dialect=route.dialect,
         body=said.body,
+        shape=shape_of(said.whole),
         sent=said.body if said.sent is None else said.sent,
         model=asked.model,
         streamed=streamed,
@@ -144,6 +148,7 @@ def _native(route: Route, said: Said, call_id: str) -> Asking:
         call_id=call_id,
         dialect=route.dialect,
         body=body,
+        shape=read_shape(request.fields),
         sent=body if said.sent is None else said.sent,
         model=request.model,
         streamed=request.stream,

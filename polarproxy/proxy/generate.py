@@ -46,7 +46,7 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
         session=Session(session_id, datetime.now(UTC), origin, model=asking.model),
         ordinal=ordinal,
         path=visit.address.path,
-        headers=headers.to_record(visit.headers.items()),
+        headers=headers.to_record(visit.headers.items(), said.head.headers if said.head else ()),
         asking=asking,
         plan=plan,
         upstream=upstream,

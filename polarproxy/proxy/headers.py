@@ -89,9 +89,16 @@ def to_client(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _NOT_TO_CLIENT)
 
 
-def to_record(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The headers that are kept with a call: those that tell client, session and lineage, and no secrets."""
-    return tuple((lower, _text(value)) for name, value in headers if _is_recorded(lower := name.lower(), value))
+def to_record(
+    headers: Iterable[tuple[str, str]], inside: tuple[tuple[str, str], ...] = ()
+) -> tuple[tuple[str, str], ...]:
+    """The headers that are kept with a call: those that tell client, session and lineage, and no secrets.
+
+    `inside`: headers that the message itself carries, which stand for those of the connection.
+    """
+    said = {name.lower() for name, _ in inside}
+    sent = [*((name, value) for name, value in headers if name.lower() not in said), *inside]
+    return tuple((lower, _text(value)) for name, value in sent if _is_recorded(lower := name.lower(), value))
 
 
 def _is_recorded(name: str, value: str) -> bool:

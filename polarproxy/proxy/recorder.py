@@ -80,6 +80,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         headers=exchange.headers,
         request_body=asking.sent,
         tools_digest=request.tools_digest,
+        shape=asking.shape,
         template_digest=exchange.facts.template_digest,
         caveat=request.caveat,
         losses=tuple(asking.losses),

@@ -10,7 +10,6 @@ from sqlalchemy import func, insert, select, update
 
 from polarproxy.errors import NotFound, StoreDamaged
 from polarproxy.model import (
-    CallKind,
     CallStatus,
     CapturedCall,
     PromptMode,
@@ -20,10 +19,9 @@ from polarproxy.model import (
 from polarproxy.store import responses, rewards, rows, turns
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
+from polarproxy.store.facts import Known, add_label, known_of
 from polarproxy.store.inserts import insert_once
 from polarproxy.store.schema import (
-    DELIVERED,
-    call_facts,
     calls,
     completions,
     policy_versions,
@@ -37,12 +35,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine, RowMapping
 
-    from polarproxy.model import Completion, Reward, TokenIds
+    from polarproxy.model import Completion, Label, Reward, TokenIds
     from polarproxy.store.responses import FoundResponse
     from polarproxy.store.rewards import SetReward
     from polarproxy.store.turns import StoredTurn
 
-KIND = "kind"
+
+_NO_CALL = "there is no call {!r}; `polarproxy calls list` shows those there are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ class Repository:
             call = read_call(connection, call_id)
         if call is not None:
             return call
-        raise NotFound(f"there is no call {call_id!r}; `polarproxy calls list` shows those there are")
+        raise NotFound(_NO_CALL.format(call_id))
 
     def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
         """The calls of a session, or of all, in order of arrival, without their tokens."""
@@ -206,11 +205,18 @@ class Repository:
         with self._engine.begin() as connection:
             found = connection.execute(query).mappings().all()
             sampled = connection.execute(select(*columns).where(completions.c.call_id.in_(chosen))).all()
-            facts = _facts(connection, chosen)
+            facts = known_of(connection, chosen)
         by_call: dict[str, list[tuple[int, str | None]]] = {}
         for call_id, length, finish in sampled:
             by_call.setdefault(call_id, []).append((length, finish))
-        return [_summary(row, by_call.get(row["call_id"], []), facts.get(row["call_id"], {})) for row in found]
+        return [_summary(row, by_call.get(row["call_id"], []), facts.get(row["call_id"], Known())) for row in found]
+
+    def add_label(self, call_id: str, label: Label) -> None:
+        """Adds what somebody says a call was for; earlier labels stay as history. Raises `NotFound`."""
+        with self._writing.begin() as connection:
+            if connection.execute(select(calls.c.call_id).where(calls.c.call_id == call_id)).first() is None:
+                raise NotFound(_NO_CALL.format(call_id))
+            add_label(connection, call_id, label)
 
     def token_texts(self, model: str) -> dict[int, bytes]:
         """The spellings that are known of a model's token ids: those of all tokens that it ever sampled."""
@@ -303,29 +309,20 @@ def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall
     by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
     for row in connection.execute(by_choice).mappings():
         sampled.setdefault(row["call_id"], []).append(row)
-    facts = _facts(connection, chosen)
+    facts = known_of(connection, chosen)
     for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
         call_id = row["call_id"]
-        known = facts.get(call_id, {})
+        known = facts.get(call_id, Known())
         prompt = prompts.prompt(row)
         choices = [rows.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
         yield CapturedCall(
             call=rows.read_call(row, prompt, choices, requests.body(row["body_digest"])),
-            delivered=DELIVERED in known,
-            kind=CallKind(known.get(KIND, CallKind.MAIN)),
+            delivered=known.delivered,
+            labels=tuple(known.labels),
         )
 
 
-def _facts(connection: Connection, chosen: Any) -> dict[str, dict[str, str]]:
-    """The latest value of each fact, by call."""
-    query = select(call_facts).where(call_facts.c.call_id.in_(chosen)).order_by(call_facts.c.fact_id)
-    known: dict[str, dict[str, str]] = {}
-    for row in connection.execute(query).mappings():
-        known.setdefault(row["call_id"], {})[row["name"]] = row["value"]
-    return known
-
-
-def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: dict[str, str]) -> CallSummary:
+def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: Known) -> CallSummary:
     return CallSummary(
         call_id=row["call_id"],
         session_id=row["session_id"],
@@ -337,5 +334,5 @@ def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: dict
         prompt_tokens=row["prompt_length"],
         completion_tokens=sum(length for length, _ in sampled),
         finish_reasons=tuple(finish or "none" for _, finish in sampled),
-        delivered=DELIVERED in known,
+        delivered=known.delivered,
     )

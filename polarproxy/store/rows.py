@@ -25,6 +25,7 @@ from polarproxy.model import (
     Sampling,
     Session,
     SessionStatus,
+    Shape,
     Timing,
     TokenIds,
     TokenSource,
@@ -32,7 +33,7 @@ from polarproxy.model import (
     Usage,
 )
 from polarproxy.store import codec
-from polarproxy.store.text import decode_pairs, encode_pairs
+from polarproxy.store.text import decode_pairs, decode_texts, encode_pairs, encode_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +82,7 @@ def read_session(row: RowMapping, reward: Reward | None) -> Session:
 
 def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
     """The row of `calls`; the prompt as what lies beyond `base`, not compressed yet."""
-    prompt, usage, sampling = call.prompt_token_ids, call.usage, call.sampling
+    prompt, usage, sampling, shape = call.prompt_token_ids, call.usage, call.sampling, call.shape
     prompting, continued = call.prompting, call.prompting and call.prompting.continued
     suffix = None if prompt is None else prompt if base is None else prompt.cut(base.length)
     return {
@@ -124,6 +125,11 @@ def call_row(call: Call, base: Base | None, body_digest: bytes | None) -> Row:
         "headers": encode_pairs(call.headers),
         "body_digest": body_digest,
         "tools_digest": call.tools_digest,
+        "shape_messages": shape and shape.messages,
+        "shape_tools": shape and encode_texts(shape.tools),
+        "shape_json": shape and shape.wants_json,
+        "system_opening": shape and shape.system_opening,
+        "last_opening": shape and shape.last_opening,
         "template_digest": call.template_digest,
         "caveat": call.caveat and call.caveat.value,
         "losses": encode_pairs((loss.where, loss.why) for loss in call.losses) if call.losses else None,
@@ -260,6 +266,7 @@ def _call(row: RowMapping, prompt: TokenIds | None, completions: tuple[Completio
         headers=decode_pairs(row["headers"]),
         request_body=body,
         tools_digest=row["tools_digest"],
+        shape=_read_shape(row),
         template_digest=row["template_digest"],
         caveat=None if row["caveat"] is None else Caveat(row["caveat"]),
         losses=tuple(Loss(where, why) for where, why in decode_pairs(row["losses"] or "[]")),
@@ -291,6 +298,18 @@ def _read_usage(row: RowMapping) -> Usage | None:
         completion_tokens=row["usage_completion_tokens"],
         cached_tokens=row["usage_cached_tokens"],
         reasoning_tokens=row["usage_reasoning_tokens"],
+    )
+
+
+def _read_shape(row: RowMapping) -> Shape | None:
+    if row["shape_messages"] is None:
+        return None
+    return Shape(
+        messages=row["shape_messages"],
+        tools=decode_texts(row["shape_tools"]),
+        wants_json=row["shape_json"],
+        system_opening=row["system_opening"],
+        last_opening=row["last_opening"],
     )
 
 

@@ -23,6 +23,7 @@ _IN_JSON = "\\u001a"
 """How JSON writes U+001A; it stands in the JSON of pairs that hold something escaped."""
 
 _pairs = msgspec.json.Decoder(tuple[tuple[str, str], ...])
+_texts = msgspec.json.Decoder(list[str])
 
 
 def escape(text: str) -> str:
@@ -54,6 +55,16 @@ def decode_pairs(text: str) -> tuple[tuple[str, str], ...]:
     if _IN_JSON not in text:
         return pairs
     return tuple((unescape(left), unescape(right)) for left, right in pairs)
+
+
+def encode_texts(texts: Iterable[str]) -> str:
+    """Any texts as one JSON array."""
+    return msgspec.json.encode([escape(text) for text in texts]).decode()
+
+
+def decode_texts(text: str) -> tuple[str, ...]:
+    """The texts that were given to `encode_texts`; raises `msgspec.DecodeError` for anything else."""
+    return tuple(unescape(each) for each in _texts.decode(text))
 
 
 class AnyText(TypeDecorator[str]):

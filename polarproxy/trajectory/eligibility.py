@@ -53,6 +53,8 @@ class Reason(StrEnum):
     """One request held several prompts, so no prompt is that of the call."""
     SIDE_CALL = "side_call"
     """Not part of the work: a title, a summary, a probe."""
+    UNKNOWN_KIND = "unknown_kind"
+    """It does not look like the work, and nothing says what it is."""
 
 
 _BROKEN_OFF = {
@@ -131,7 +133,7 @@ def why_not(forest: Forest, place: int) -> Reason | None:
     if node.captured.call.caveat is not None:
         return Reason(node.captured.call.caveat.value)
     if node.captured.kind not in TRAINED_KINDS:
-        return Reason.SIDE_CALL
+        return Reason.UNKNOWN_KIND if node.captured.kind is CallKind.UNKNOWN else Reason.SIDE_CALL
     if forest.children[place]:
         return None
     return _unused(node) or (Reason.DISCARDED_AT_LENGTH if _discarded(forest, place) else None)

@@ -12,6 +12,7 @@ SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
 
 def account() -> Account:
     made = Account(Options(), SUMMARY, sessions=4, calls=9, rows=3, tokens=50, captured_tokens=20, trained_tokens=15)
+    made.kinds.update(["title", "main", "main"])
     made.left_out_calls.update(["undelivered", "aborted", "undelivered"])
     made.left_out_sessions.update(["no_reward"])
     made.warnings.update(["top_k_set"])
@@ -27,6 +28,7 @@ def test_a_report() -> None:
         "weighting": "per_session",
         "sessions": 4,
         "calls": 9,
+        "kinds": {"main": 2, "title": 1},
         "rows": 3,
         "tokens": 50,
         "sampled_tokens": {"captured": 20, "trained": 15},

@@ -15,5 +15,7 @@ async def test_which_bodies_are_kept(start: Starter, setting: str, of_completed:
         await rig.ask(prefix=f"/s/{session}")
         call = (await rig.call(session)).call
         assert bool(call.request_body) is kept
+        assert call.shape is not None
+        assert call.shape.messages == 1
         assert bool(call.completions) is (session == "fine")
         assert (call.prompt_token_ids is not None) is (session == "fine")

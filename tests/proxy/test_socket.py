@@ -64,6 +64,20 @@ async def test_a_prewarm_is_answered_without_the_engine_and_can_be_continued(sta
     assert len(await rig.recorded(1)) == 1
 
 
+async def test_a_message_carries_headers_of_its_own(start: Starter) -> None:
+    """Codex opens one socket for many requests, and says of each message what it would say in headers."""
+    rig = await start(always(compose("Hello.")))
+    opened = {"thread-id": "t1", "x-codex-window-id": "t1:0"}
+    inside = {"x-codex-window-id": "t1:1", "x-codex-turn-metadata": "{}", "thread_id": "t9", "x-api-key": "k", "x-n": 1}
+    async with rig.http.ws_connect(rig.base + "/s/s1/v1/responses", headers=opened) as connected:
+        await turn(connected, CREATE | {"client_metadata": inside})
+        await turn(connected, CREATE | {"client_metadata": "none"})
+    first, second = [dict(captured.call.headers) for captured in await rig.recorded(2)]
+    kept = {"thread-id": "t1", "x-codex-window-id": "t1:1", "x-codex-turn-metadata": "{}"}
+    assert {name: value for name, value in first.items() if name in {*opened, *inside}} == kept
+    assert {name: value for name, value in second.items() if name in {*opened, *inside}} == opened
+
+
 async def test_what_is_not_understood_is_an_error_and_the_socket_lives_on(start: Starter) -> None:
     rig = await start(always(compose("Hello.")))
     async with socket(rig) as connected:

@@ -13,6 +13,7 @@ from polarproxy.model import (
     Caveat,
     ComponentKind,
     FinishReason,
+    Label,
     Logprobs,
     Loss,
     Reward,
@@ -24,7 +25,7 @@ from polarproxy.model import (
 )
 from polarproxy.store import codec
 from polarproxy.store.bodies import BodyReader
-from polarproxy.store.repository import KIND, Repository
+from polarproxy.store.repository import Repository
 from polarproxy.store.responses import StoredResponse
 from polarproxy.store.schema import DELIVERED, bodies, calls, metadata
 from polarproxy.store.tokens import PromptReader
@@ -81,10 +82,12 @@ def fill(engine: Engine) -> None:
             writer.submit(turn(name, number)).result(SECONDS)
     for new in _odd():
         writer.submit(new).result(SECONDS)
-    facts = [("first-0", DELIVERED, "yes"), ("first-1", KIND, CallKind.TITLE), ("first-1", KIND, CallKind.PROBE)]
+    facts = [("first-0", DELIVERED, "yes"), ("first-2", "colour", "blue\x1a")]
     for call_id, name, value in facts:
         writer.submit(Fact(call_id, NOW, name, value)).result(SECONDS)
     writer.close()
+    repository.add_label("first-1", Label(CallKind.TITLE, "ann", NOW, "a guess"))
+    repository.add_label("first-1", Label(None, "b\x1ab", NOW))
     repository.add_reward("first", Reward(0.5, (RewardComponent("b", 0.25), RewardComponent("a", 1.0))))
     repository.add_reward("first", Reward(1.0))
     watched = (RewardComponent("tests", -1.5), RewardComponent("\x1alength", 7.0, ComponentKind.METRIC))

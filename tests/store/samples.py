@@ -19,6 +19,7 @@ from polarproxy.model import (
     PromptOutcome,
     Sampling,
     Session,
+    Shape,
     Timing,
     TokenIds,
     TokenSource,
@@ -114,6 +115,8 @@ _samplings = st.builds(
     st.integers(1, 2**63 - 1),
     st.sampled_from(LogprobsMode),
 )
+_openings = st.none() | st.text("0123456789abcdef", min_size=16, max_size=16)
+_shapes = st.builds(Shape, _counts, st.lists(_texts, max_size=3).map(tuple), st.booleans(), _openings, _openings)
 
 
 @st.composite
@@ -153,6 +156,7 @@ def calls(draw: st.DrawFn, call_id: str = "c1", session_id: str = "s1", ordinal:
         headers=tuple(draw(st.lists(st.tuples(_texts, _texts), max_size=3))),
         request_body=draw(st.binary(max_size=60)),
         tools_digest=draw(_digests),
+        shape=draw(st.none() | _shapes),
         template_digest=draw(_digests),
         engine_request_id=draw(_maybe_text),
         policy_version_min=versions[0],

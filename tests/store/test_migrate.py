@@ -2,6 +2,7 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, UniqueConstraint, inspect
 
 from polarproxy.errors import WrongDatabase
+from polarproxy.model import Shape
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.migrate import current, downgrade, head, migrations_folder, require_current, upgrade
 from polarproxy.store.repository import Repository
@@ -70,6 +72,16 @@ def test_calls_of_the_first_schema_asked_for_no_exact_prompt(engine: Engine) -> 
     assert repository.call("c1").call == a_call("c1", 0, (1,), (2,))
     assert repository.session("s1").prompts is None
     assert list(repository.verify()) == []
+
+
+def test_calls_of_a_version_without_shapes_have_none(engine: Engine) -> None:
+    made = a_call(shape=Shape(2, ("bash",), False, "0" * 16))
+    writer = Writer(engine)
+    writer.submit(new_call(made)).result(20)
+    writer.close()
+    downgrade(engine, "0005")
+    upgrade(engine)
+    assert Repository(engine).call("c1").call == replace(made, shape=None)
 
 
 def test_an_empty_file_is_an_empty_database(file: Path) -> None:

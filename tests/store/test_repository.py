@@ -5,9 +5,19 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from polarproxy.errors import NotFound
-from polarproxy.model import CallKind, CallStatus, ComponentKind, Reward, RewardComponent, SessionStatus, TurnReward
-from polarproxy.store.repository import KIND, Repository, SessionState
+from polarproxy.errors import NotFound, StoreDamaged
+from polarproxy.model import (
+    CallKind,
+    CallStatus,
+    ComponentKind,
+    Label,
+    Reward,
+    RewardComponent,
+    SessionStatus,
+    TurnReward,
+)
+from polarproxy.store.facts import LABEL
+from polarproxy.store.repository import Repository, SessionState
 from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
@@ -45,11 +55,28 @@ def test_calls_are_in_order_of_arrival_however_they_were_stored(writer: Writer, 
 def test_what_became_known_later_stands_beside_the_call(writer: Writer, repository: Repository) -> None:
     write(writer, new_call(a_call()))
     (before,) = repository.calls("s1")
-    assert (before.delivered, before.kind) == (False, CallKind.MAIN)
-    write(writer, Fact("c1", NOW, DELIVERED, "yes"), Fact("c1", NOW, KIND, "title"), Fact("c1", NOW, KIND, "probe"))
+    assert (before.delivered, before.labels, before.label) == (False, (), None)
+    title = Label(CallKind.TITLE, "ann", NOW, "it names the session")
+    back = Label(None, "b\x00b", NOW + timedelta(days=1))
+    write(writer, Fact("c1", NOW, DELIVERED, "yes"))
+    repository.add_label("c1", title)
     (after,) = repository.calls("s1")
-    assert (after.delivered, after.kind) == (True, CallKind.PROBE)
-    assert after.call == before.call
+    assert (after.delivered, after.label) == (True, title)
+    repository.add_label("c1", back)
+    (last,) = repository.calls("s1")
+    assert (last.labels, last.label) == ((title, back), None)
+    assert last.call == before.call
+
+
+def test_a_label_for_no_call_is_refused(repository: Repository) -> None:
+    with pytest.raises(NotFound, match="no call 'c9'"):
+        repository.add_label("c9", Label(CallKind.TITLE, "ann", NOW))
+
+
+def test_a_label_that_nobody_wrote_is_damage(writer: Writer, repository: Repository) -> None:
+    write(writer, new_call(a_call()), Fact("c1", NOW, LABEL, '{"kind": "poem", "by": "ann"}'))
+    with pytest.raises(StoreDamaged, match="call c1 has a label that nobody wrote"):
+        repository.calls("s1")
 
 
 def test_a_summary_says_what_a_call_came_to(writer: Writer, repository: Repository) -> None:

@@ -11,10 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from polarproxy.errors import NotFound, StoreConflict
-from polarproxy.model import Call, CallKind, CapturedCall, Logprobs, Reward, RewardComponent, Session, SessionStatus
+from polarproxy.model import (
+    Call,
+    CallKind,
+    CapturedCall,
+    Label,
+    Logprobs,
+    Reward,
+    RewardComponent,
+    Session,
+    SessionStatus,
+)
 from polarproxy.store.database import open_database
 from polarproxy.store.prune import Rule, prune
-from polarproxy.store.repository import KIND, Repository
+from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
 from tests.database import Databases
@@ -146,12 +156,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(kept.calls for kept in self.kept.values()))
     @rule(number=_numbers, by=st.integers(0, 1), kind=st.sampled_from(CallKind))
     def learn(self, number: int, by: int, kind: CallKind) -> None:
-        """That a call was delivered, and what kind it is."""
+        """That a call was delivered, and what somebody says it was for."""
         captured = self.any_call(number)
-        for name, value in ((DELIVERED, "yes"), (KIND, kind.value)):
-            self.writers[by].submit(Fact(captured.call.call_id, NOW, name, value)).result(SECONDS)
+        self.writers[by].submit(Fact(captured.call.call_id, NOW, DELIVERED, "yes")).result(SECONDS)
+        label = Label(kind, f"writer {by}", NOW)
+        self.repository.add_label(captured.call.call_id, label)
         calls = self.kept[captured.call.session_id].calls
-        calls[captured.call.ordinal] = replace(captured, delivered=True, kind=kind)
+        calls[captured.call.ordinal] = replace(captured, delivered=True, labels=(*captured.labels, label))
 
     @rule(name=_names, status=st.sampled_from(SessionStatus))
     def set_status(self, name: str, status: SessionStatus) -> None:

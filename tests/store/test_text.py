@@ -8,7 +8,8 @@ from sqlalchemy import select
 
 from polarproxy.errors import NotFound
 from polarproxy.model import Reward, RewardComponent
-from polarproxy.store.repository import KIND, Repository
+from polarproxy.store.facts import LABEL
+from polarproxy.store.repository import Repository
 from polarproxy.store.schema import call_facts
 from polarproxy.store.text import decode_pairs, encode_pairs, escape, unescape
 from polarproxy.store.writer import Fact, Writer
@@ -72,7 +73,7 @@ def test_every_text_of_a_call_and_its_session_may_be_anything(writer: Writer, re
 
 def test_a_fact_may_say_anything(writer: Writer, repository: Repository) -> None:
     writer.submit(new_call(a_call())).result(SECONDS)
-    writer.submit(Fact("c1", NOW, KIND, HARD)).result(SECONDS)
+    writer.submit(Fact("c1", NOW, LABEL, HARD)).result(SECONDS)
     with repository._engine.connect() as connection:
         assert connection.execute(select(call_facts.c.value)).scalar_one() == HARD
 

@@ -37,6 +37,9 @@ def test_a_delivered_completion_with_its_logprobs_is_trained() -> None:
     assert trained(turn(0, [1], Said([2]))) == ["s-c0"]
 
 
+SIDE = set(CallKind) - {CallKind.MAIN, CallKind.SUBAGENT}
+UNTRAINED = dict.fromkeys(SIDE, Reason.SIDE_CALL) | {CallKind.UNKNOWN: Reason.UNKNOWN_KIND}
+
 CASES = [
     pytest.param(turn(0, None, status=CallStatus.REJECTED), Reason.REJECTED, id="rejected"),
     pytest.param(turn(0, None, Said([], None)), Reason.NO_TOKEN_IDS, id="no_ids_at_all"),
@@ -73,9 +76,9 @@ CASES = [
     pytest.param(turn(0, [1], Said([2]), status=CallStatus.TIMEOUT), Reason.FAILED, id="engine_fell_silent"),
     pytest.param(turn(0, [1], Said([2]), delivered=False), Reason.UNDELIVERED, id="undelivered"),
     *(
-        pytest.param(turn(0, [1], Said([2]), kind=kind), Reason.SIDE_CALL, id=f"kind_{kind}")
+        pytest.param(turn(0, [1], Said([2]), kind=kind), UNTRAINED[kind], id=f"kind_{kind}")
         for kind in CallKind
-        if kind not in (CallKind.MAIN, CallKind.SUBAGENT)
+        if kind in SIDE
     ),
 ]
 

@@ -16,7 +16,7 @@ from polarproxy.wire.responses.read_items import item_kind
 from polarproxy.wire.responses.reading import Members, given, members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _WHERE = "the request body"
 
@@ -38,6 +38,8 @@ class Head:
     """Items that it names by their ids only."""
     stream_id: str | None
     """The name of the request on a WebSocket. None: it has none."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """What Codex says in headers over HTTP, and in each message of a WebSocket (`client_metadata`)."""
 
 
 class _CacheOptions(msgspec.Struct):
@@ -52,6 +54,7 @@ class _Head(msgspec.Struct):
     stream: bool | None = None
     model: str | None = None
     stream_id: str | None = None
+    client_metadata: Any = None
     prompt_cache_options: _CacheOptions | None = None
 
 
@@ -80,7 +83,14 @@ def read_head(body: bytes) -> Head:
         model=head.model,
         references=tuple(id for raw in _listed(head.input) if (id := _reference(raw)) is not None),
         stream_id=head.stream_id,
+        headers=tuple(_headers(head.client_metadata)),
     )
+
+
+def _headers(metadata: Any) -> Iterator[tuple[str, str]]:
+    for name, value in metadata.items() if isinstance(metadata, dict) else ():
+        if isinstance(value, str) and name.startswith("x-"):
+            yield name, value
 
 
 def _listed(given: str | list[msgspec.Raw] | None) -> list[msgspec.Raw]:
