@@ -15,7 +15,15 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 MODEL_MAP_OFF = "off"
-_POSITIVE = ("connect_timeout", "read_timeout", "health_interval", "store_timeout", "queue_size", "max_body_mb")
+_POSITIVE = (
+    "workers",
+    "connect_timeout",
+    "read_timeout",
+    "health_interval",
+    "store_timeout",
+    "queue_size",
+    "max_body_mb",
+)
 
 
 def read_model_map(text: str) -> dict[str, str]:
@@ -47,6 +55,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8700
     """0 takes any free port."""
+    workers: int = 1
+    """Processes that serve the port together; more than one need a database that they can share, PostgreSQL."""
     db: str = "sqlite:///polar.db"
     engine: EngineName = "auto"
     """Which engine answers upstream; `auto` asks it at start-up."""

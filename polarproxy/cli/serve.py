@@ -16,12 +16,16 @@ from rich.text import Text
 from polarproxy.cli.config import joined, load
 from polarproxy.cli.lock import only_proxy
 from polarproxy.cli.output import console
-from polarproxy.cli.runner import running_proxy
-from polarproxy.cli.secrets import key_path
+from polarproxy.cli.runner import base_url, running_proxy
+from polarproxy.cli.secrets import key_path, signing_key
+from polarproxy.cli.workers import listen_together, supervise
+from polarproxy.errors import BadSettings
 from polarproxy.settings import Settings
-from polarproxy.store.database import parse_url
+from polarproxy.store.database import open_database, parse_url, sqlite_file
+from polarproxy.store.migrate import upgrade
 
 if TYPE_CHECKING:
+    from polarproxy.cli.workers import Worker
     from polarproxy.proxy.parts import Parts
 
 
@@ -32,6 +36,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback requires keys.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes any free one.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that serve the port together; more than one need PostgreSQL.")
+    ] = None,
     db: Annotated[str | None, typer.Option(help="Where calls are stored: sqlite:///FILE or postgresql://…")] = None,
     engine: Annotated[str | None, typer.Option(help="auto, vllm, llamacpp or plain.")] = None,
     upstream_key: Annotated[str | None, typer.Option(help="API key for the engine.")] = None,
@@ -74,6 +81,7 @@ def serve(
         "upstream": joined(upstream),
         "host": host,
         "port": port,
+        "workers": workers,
         "db": db,
         "engine": engine,
         "upstream_key": upstream_key,
@@ -93,32 +101,70 @@ def serve(
         "websocket": websocket,
     }
     settings = load(flags, config)
+    if settings.workers > 1:
+        uvloop.run(_serve(settings, _one_of_several(settings)))
+        return
     with only_proxy(settings):
         uvloop.run(_serve(settings))
 
 
-async def _serve(settings: Settings) -> None:
+def _one_of_several(settings: Settings) -> Worker:
+    """Returns in each worker; in the parent, ends the program when they have ended. Raises `BadSettings`, `WrongDatabase`."""
+    if sqlite_file(settings.db) is not None:
+        raise BadSettings(
+            f"{settings.workers} workers cannot share a SQLite file: the order of a session's calls is given out in the memory"
+            " of one process; set db to a PostgreSQL database, or leave out workers"
+        )
+    # What is wrong with the settings is said once, here, and a new database is made ready once.
+    signing_key(settings)
+    engine = open_database(settings.db, create=True)
+    try:
+        upgrade(engine)
+    finally:
+        engine.dispose()
+    listeners = listen_together(settings.host, settings.port, settings.workers)
+    _announce(settings, base_url(listeners[0]))
+    role = supervise(listeners, lambda text: console.print(text, markup=False))
+    if isinstance(role, int):
+        raise typer.Exit(role)
+    return role
+
+
+async def _serve(settings: Settings, worker: Worker | None = None) -> None:
+    """`worker` None: it is the only one here."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with running_proxy(settings) as (base, parts):
-        greeting = asyncio.create_task(_greet(base, parts))
+    if worker is not None:
+        loop.add_reader(worker.parent, stop.set)
+    async with running_proxy(settings, worker) as (base, parts):
+        if worker is None:
+            _announce(settings, base)
+        greeting = asyncio.create_task(_greet(parts)) if worker is None or worker.speaks else None
         _tune_garbage_collector()
         await stop.wait()
-        greeting.cancel()
-        console.print("stopping: open replies may finish, then everything queued is stored")
+        if greeting is not None:
+            greeting.cancel()
+        if worker is None:
+            console.print("stopping: open replies may finish, then everything queued is stored")
 
 
-async def _greet(base: str, parts: Parts) -> None:
-    settings = parts.settings
+def _announce(settings: Settings, base: str) -> None:
     records = parse_url(settings.db).render_as_string(hide_password=True)
-    console.print(Text("polarproxy listens on ") + Text(base, style="bold") + Text(f" and records to {records}"))
+    several = f" with {settings.workers} workers" if settings.workers > 1 else ""
+    console.print(
+        Text("polarproxy listens on ") + Text(base, style="bold") + Text(f"{several} and records to {records}")
+    )
     if settings.admin_key is not None:
         console.print("control routes take the admin key that was set")
     elif settings.auth_required:
         command = f"polarproxy admin-key --key-file {shlex.quote(str(key_path(settings).resolve()))}"
         console.print(f"control routes take the admin key that this prints: {command}", markup=False)
+
+
+async def _greet(parts: Parts) -> None:
+    """Says what answers upstream, as soon as that is known."""
     await parts.fleet.acquaint()
     for member in parts.fleet.members:
         facts = member.known

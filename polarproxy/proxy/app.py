@@ -58,8 +58,13 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> AsyncIterator[Parts]:
-    """Everything a proxy needs, closed in the right order: what is queued is committed before the database goes."""
+async def open_parts(
+    settings: Settings, engine: Engine, secret: bytes, *, worker: int | None = None
+) -> AsyncIterator[Parts]:
+    """Everything a proxy needs, closed in the right order: what is queued is committed before the database goes.
+
+    `worker`: its number among the processes of one port. None: it is the only one.
+    """
     repository = Repository(engine)
     writer = Writer(engine, settings.queue_size)
     fleet = Fleet(settings)
@@ -77,6 +82,7 @@ async def open_parts(settings: Settings, engine: Engine, secret: bytes) -> Async
             arrivals=arrivals,
             recorder=Recorder(writer, arrivals, settings),
             roots=Roots(),
+            worker=worker,
         )
     finally:
         await fleet.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -152,7 +153,8 @@ async def set_policy(parts: Parts, http: web.Request) -> web.Response:
 
 
 async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
-    """`GET /api/stats`: counts since the process started."""
+    """`GET /api/stats`: counts of this process since it started."""
     writer = parts.writer
+    process = {"worker": parts.worker, "pid": os.getpid()}
     store = {"waiting": writer.waiting, "not_stored": writer.failed, "trouble": writer.trouble}
-    return _json(asdict(parts.stats) | store)
+    return _json(process | asdict(parts.stats) | store)

@@ -40,4 +40,6 @@ class Parts:
     arrivals: Arrivals
     recorder: Recorder
     roots: Roots
+    worker: int | None = None
+    """Its number among the processes of one port, from 1. None: it is the only one."""
     stats: Stats = field(default_factory=Stats)

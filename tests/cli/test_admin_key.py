@@ -6,7 +6,7 @@ import pytest
 
 from polarproxy.cli.runner import running_proxy
 from polarproxy.cli.secrets import signing_key
-from polarproxy.cli.serve import _greet
+from polarproxy.cli.serve import _announce
 from polarproxy.proxy.keys import Signer
 from polarproxy.settings import Settings
 from tests.cli.command import Command
@@ -37,7 +37,7 @@ async def test_serving_names_the_command_and_not_the_key(
 ) -> None:
     settings = Settings(port=0, auth="required", upstream="http://127.0.0.1:9", admin_key=admin_key)
     async with running_proxy(settings) as (base, parts):
-        await _greet(base, parts)
+        _announce(settings, base)
     out = capsys.readouterr().out
     assert parts.signer.admin_key not in out
     assert "control routes take the admin key" in out
