@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import track
 
-from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.errors import BadExport
@@ -28,6 +28,7 @@ def export(
     weighting: Annotated[
         Literal["per_session", "per_token", "per_row"], typer.Option(help="How the rows of a session share its weight.")
     ] = "per_session",
+    merge: Merge = "prefix_merging",
     group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
     db: Db = None,
     as_json: Json = False,
@@ -40,7 +41,7 @@ def export(
     """
     write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
     with open_repository(db) as repository:
-        options = Options(advantage=advantage, weighting=weighting, group_id=group)
+        options = Options(advantage, weighting, group, merge)
         collection = Collection(repository, options, known_recipes())
         sessions = track(collection.sessions, "exporting", console=errors, disable=not errors.is_terminal)
         rows = (row for session in sessions for row in collection.session_rows(session))
@@ -80,9 +81,15 @@ def print_account(account: Account, files: list[Path]) -> None:
         ("groups (without spread)", f"{rewards.groups} ({len(rewards.flat_groups)})"),
         *((f"left out, calls: {reason}", count) for reason, count in sorted(account.left_out_calls.items())),
         *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
+        *((f"drift, calls: {what}", count) for what, count in sorted(account.drifts.items())),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *(("file", file) for file in files),
     ]
     print_table("export", ("what", "value"), rows)
+    if account.unfaithful_rows:
+        console.print(
+            f"[yellow]{account.unfaithful_rows} rows are not faithful: {account.off_context_tokens} trained tokens were"
+            f" sampled in another context than the one in the row[/yellow]"
+        )
     if not account.rows:
         console.print("[yellow]no rows: every session is left out, for the reasons above[/yellow]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +19,13 @@ Db = Annotated[
     str | None, typer.Option("--db", help="Database URL; default: the `db` setting, else sqlite:///polar.db.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+Merge = Annotated[
+    Literal["prefix_merging", "per_request", "stitch"],
+    typer.Option(
+        help="How calls become rows: exact prefixes share one; one row a call; or Polar's stitching, which is marked"
+        " where its rows are not what the engine saw."
+    ),
+]
 
 
 def database_url(db: str | None) -> str:

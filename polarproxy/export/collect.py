@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,16 @@ from polarproxy.credit.advantages import ESTIMATORS, advantages
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import form_groups
 from polarproxy.errors import BadExport
-from polarproxy.trajectory.branches import build_trajectory
+from polarproxy.trajectory.branches import trajectory_of
+from polarproxy.trajectory.drift import by_class, find_drifts
+from polarproxy.trajectory.forest import build_forest
 from polarproxy.trajectory.kinds import judge
 from polarproxy.trajectory.merging import MERGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from polarproxy.model import Session
+    from polarproxy.model import CapturedCall, Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
     from polarproxy.trajectory.recipes import Recipe
@@ -63,6 +65,12 @@ class Account:
     left_out_calls: Counter[str] = field(default_factory=Counter)
     """Completions or whole calls, by reason."""
     left_out_sessions: Counter[str] = field(default_factory=Counter)
+    drifts: Counter[str] = field(default_factory=Counter)
+    """Calls that repeat an earlier one in other tokens, by class."""
+    unfaithful_rows: int = 0
+    """Rows with trained tokens that were sampled in another context; only `stitch` makes such."""
+    off_context_tokens: int = 0
+    """How many such tokens."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
 
@@ -78,6 +86,7 @@ class Collection:
     def __init__(self, repository: Repository, options: Options, recipes: Sequence[Recipe] = ()) -> None:
         self._repository = repository
         self._recipes = recipes
+        self._spellings: dict[str | None, dict[int, bytes]] = {}
         summaries = repository.sessions(group_id=options.group_id)
         self.sessions = sorted((entry.session for entry in summaries), key=_place)
         groups = form_groups(self.sessions)
@@ -94,12 +103,14 @@ class Collection:
         account = self.account
         calls = self._repository.calls(session.session_id)
         judged = judge(calls, self._recipes, session.harness)
-        trajectory = build_trajectory(session.session_id, judged.calls, dict(MERGES)[account.options.merge])
+        forest = build_forest(judged.calls)
+        trajectory = trajectory_of(session.session_id, forest, dict(MERGES)[account.options.merge])
         account.sessions += 1
         account.calls += len(calls)
         account.kinds.update(judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
+        account.drifts.update(by_class(find_drifts(forest, self._texts(calls))))
         reason = self._why_not(session, trajectory)
         if reason is not None:
             account.left_out_sessions[reason] += 1
@@ -108,7 +119,15 @@ class Collection:
         samples = build_samples(trajectory, session, credit, account.options.weighting)
         for sample in samples:
             self._count(sample)
+        account.off_context_tokens += sum(branch.off_context_tokens for branch in trajectory.branches)
         return samples
+
+    def _texts(self, calls: list[CapturedCall]) -> Mapping[int, bytes]:
+        """The spellings of the tokens that the models of these calls ever sampled."""
+        models = {captured.call.served_model for captured in calls} - {None}
+        for model in models - self._spellings.keys():
+            self._spellings[model] = self._repository.token_texts(model or "")
+        return ChainMap(*(self._spellings[model] for model in models))
 
     def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
         if not trajectory.branches:
@@ -123,6 +142,7 @@ class Collection:
         account.tokens += len(sample.token_ids)
         account.trained_tokens += sample.trained_tokens
         account.warnings.update(sample.warnings)
+        account.unfaithful_rows += not sample.faithful
 
 
 def _place(session: Session) -> tuple[str, str]:

@@ -24,6 +24,7 @@ def report(account: Account) -> dict[str, Any]:
         "polarproxy": __version__,
         "advantage": account.options.advantage,
         "weighting": account.options.weighting,
+        "merge": account.options.merge,
         "sessions": account.sessions,
         "calls": account.calls,
         "kinds": dict(sorted(account.kinds.items())),
@@ -35,6 +36,8 @@ def report(account: Account) -> dict[str, Any]:
             "calls": dict(sorted(account.left_out_calls.items())),
             "sessions": dict(sorted(account.left_out_sessions.items())),
         },
+        "drift": dict(sorted(account.drifts.items())),
+        "unfaithful": {"rows": account.unfaithful_rows, "tokens": account.off_context_tokens},
         "rewards": asdict(account.rewards),
         "warnings": dict(sorted(account.warnings.items())),
     }

@@ -140,3 +140,32 @@ def test_what_a_trainer_should_know_is_said(
 def test_an_unknown_advantage_is_refused_with_those_there_are() -> None:
     with pytest.raises(BadExport, match=f"choose one of {', '.join(ADVANTAGES)}"):
         Options(advantage="gpro")
+
+
+def drifted() -> list[Call]:
+    """The reply came back without its first token."""
+    return [call(0, [1], Said([8, 2, 9])), call(1, [1, 2, 9, 3], Said([4, 9]))]
+
+
+def test_a_drift_is_counted_and_both_turns_are_trained(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), drifted(), Reward(1.0))
+    collection = Collection(repository, Options())
+    rows = list(collection.rows())
+    account = collection.account
+    assert [row.token_ids.tolist() for row in rows] == [[1, 8, 2, 9], [1, 2, 9, 3, 4, 9]]
+    assert account.drifts.total() == 1
+    assert (account.coverage, account.unfaithful_rows, account.off_context_tokens) == (1.0, 0, 0)
+
+
+def test_rows_may_be_made_by_another_rule_which_is_marked(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), drifted(), Reward(1.0))
+    collection = Collection(repository, Options(merge="stitch"))
+    (row,) = list(collection.rows())
+    assert (row.token_ids.tolist(), row.faithful) == ([1, 8, 2, 9, 3, 4, 9], False)
+    assert (collection.account.unfaithful_rows, collection.account.off_context_tokens) == (1, 2)
+    assert len(list(Collection(repository, Options(merge="per_request")).rows())) == 2
+
+
+def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
+    with pytest.raises(BadExport, match="prefix_merging, per_request, stitch"):
+        Options(merge="glue")

@@ -11,11 +11,15 @@ SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
 
 
 def account() -> Account:
-    made = Account(Options(), SUMMARY, sessions=4, calls=9, rows=3, tokens=50, captured_tokens=20, trained_tokens=15)
+    made = Account(
+        Options(merge="stitch"), SUMMARY, sessions=4, calls=9, rows=3, tokens=50, captured_tokens=20, trained_tokens=15
+    )
     made.kinds.update(["title", "main", "main"])
     made.left_out_calls.update(["undelivered", "aborted", "undelivered"])
     made.left_out_sessions.update(["no_reward"])
     made.warnings.update(["top_k_set"])
+    made.drifts.update(["thinking_stripped", "nonce", "thinking_stripped"])
+    made.unfaithful_rows, made.off_context_tokens = 1, 7
     return made
 
 
@@ -26,6 +30,7 @@ def test_a_report() -> None:
         "polarproxy": __version__,
         "advantage": "grpo",
         "weighting": "per_session",
+        "merge": "stitch",
         "sessions": 4,
         "calls": 9,
         "kinds": {"main": 2, "title": 1},
@@ -34,6 +39,8 @@ def test_a_report() -> None:
         "sampled_tokens": {"captured": 20, "trained": 15},
         "coverage": 0.75,
         "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}},
+        "drift": {"nonce": 1, "thinking_stripped": 2},
+        "unfaithful": {"rows": 1, "tokens": 7},
         "rewards": {
             "groups": 2,
             "scored_sessions": 3,

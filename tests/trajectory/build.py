@@ -26,7 +26,7 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, top_k=0, logprobs_mode=LogprobsM
 
 def logprob(ordinal: int, index: int, place: int) -> float:
     """Exact in float32, and of one sampled token of a session only."""
-    return -(ordinal * 256 + index * 32 + place + 1) / 1024
+    return -(ordinal * 2048 + index * 512 + place + 1) / 4096
 
 
 @dataclass(frozen=True)

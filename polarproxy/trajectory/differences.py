@@ -1,0 +1,120 @@
+"""Where a prompt stops repeating an earlier conversation, and how both go on from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarproxy.trajectory.echoes import grams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from polarproxy.model import TokenIds
+    from polarproxy.trajectory.forest import Node
+
+_SAME = 4
+"""Tokens in a row that say that two sequences run together again."""
+_FAR = 1 << 16
+"""Tokens in which they are looked for."""
+UNKNOWN = "\uffff"
+"""Stands for a token whose text is not known; no text holds this character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The texts of token ids, as far as they are known."""
+
+    texts: Mapping[int, bytes]
+
+    def whole(self, ids: TokenIds) -> str | None:
+        """The text of these tokens; parts of characters are U+FFFD. None: that of some token is not known."""
+        parts = [self.texts.get(token) for token in ids]
+        return None if None in parts else b"".join(filter(None, parts)).decode("utf-8", "replace")
+
+    def most(self, ids: TokenIds) -> str:
+        """The text of these tokens, with U+FFFF for each of which it is not known."""
+        unknown = UNKNOWN.encode()
+        return b"".join(self.texts.get(token, unknown) for token in ids).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference of a prompt from an earlier P ⊕ C."""
+
+    later: Node
+    earlier: Node
+    position: int
+    """Tokens that both begin with."""
+    removed: TokenIds
+    """Tokens of the earlier one from `position` on that the later one has not; to its end when they never meet again."""
+    inserted: TokenIds
+    """Tokens of the later one in their place."""
+    replies_from: int
+    """Where the first reply begins in the earlier one: what stands before is the head."""
+    sampled: bool
+    """Whether the tokens that differ were sampled (or are the first of a reply)."""
+    summary: bool
+    """Whether the later prompt holds a summary that the model made of the earlier conversation."""
+    spelling: Spelling
+
+    @property
+    def in_head(self) -> bool:
+        """Whether they differ before the first reply, and run together again before it."""
+        return self.position < self.replies_from and self._meets_at <= self.replies_from
+
+    @property
+    def ends(self) -> bool:
+        """Whether the earlier one ends where they differ: they never run together again."""
+        return self._meets_at == len(self.earlier.context)
+
+    @property
+    def _meets_at(self) -> int:
+        return self.position + len(self.removed)
+
+    @property
+    def removed_text(self) -> str | None:
+        """None: not known."""
+        return self.spelling.whole(self.removed)
+
+    @property
+    def inserted_text(self) -> str | None:
+        """None: not known."""
+        return self.spelling.whole(self.inserted)
+
+    def before(self, tokens: int) -> str:
+        """The text of that many tokens before the difference."""
+        return self.spelling.most(self.later.prompt.cut(max(0, self.position - tokens), self.position))
+
+    def after(self, tokens: int) -> str:
+        """The text of that many tokens after it, where both run together again."""
+        start = self.position + len(self.inserted)
+        return self.spelling.most(self.later.prompt.cut(start, start + tokens))
+
+
+def common(left: TokenIds, right: TokenIds) -> int:
+    """How many tokens both begin with."""
+    size = min(len(left), len(right))
+    same = left.array[:size] == right.array[:size]
+    return size if same.all() else int(np.argmin(same))
+
+
+def meeting(there: NDArray[np.int32], here: NDArray[np.int32]) -> tuple[int, int] | None:
+    """How many tokens of each to leave out so that both go on alike, the fewest in all. None: they never do.
+
+    They are alike again with four tokens in a row, or with all that is left of `there`.
+    """
+    there, here = there[:_FAR], here[:_FAR]
+    _, left, right = np.intersect1d(grams(there, _SAME), grams(here, _SAME), return_indices=True)
+    if len(left):
+        best = int(np.argmin(left + right))
+        return int(left[best]), int(right[best])
+    for size in range(min(_SAME - 1, len(there)), 0, -1):
+        found = np.flatnonzero(grams(here, size) == grams(there[-size:], size))
+        if len(found):
+            return len(there) - size, int(found[0])
+    return None

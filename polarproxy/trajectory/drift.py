@@ -1,0 +1,180 @@
+"""Drift: prompts that repeat an earlier conversation of their session, but not in its exact tokens.
+
+Nothing is merged or left out for it: such a prompt starts a branch of its own, in its own true context. Here it is found,
+named, and shown. A prompt repeats an earlier conversation when it leaves it in the middle of a reply; when it holds a
+reply of it, to its end, beyond the place where they part; or when it holds the summary that the model made of it. The head
+that sub-agents share, another question after the same history, and side calls are no drift.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polarproxy.model import CallKind
+from polarproxy.trajectory.differences import Difference, Spelling, common, meeting
+from polarproxy.trajectory.echoes import TAIL, Echoes, grams
+from polarproxy.trajectory.symptoms import classify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from polarproxy.model import TokenIds
+    from polarproxy.trajectory.forest import Forest, Node
+    from polarproxy.trajectory.symptoms import DriftClass
+
+_CONVERSATIONS = frozenset({CallKind.MAIN, CallKind.SUBAGENT, CallKind.FALLBACK, CallKind.UNKNOWN})
+"""Kinds of calls that go on with something; the others ask about it."""
+_SUMMARIES = frozenset({CallKind.COMPACTION, CallKind.SUMMARY})
+_QUOTED = 0.5
+"""How much of a summary must stand in a prompt for it to be there."""
+_COMPARED = 8
+"""Replies told again that are compared with a prompt; a long conversation tells all of its own again."""
+BEFORE, AFTER = 8, 16
+"""Tokens of a window, on either side of where it differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The tokens around a difference, on one side of it."""
+
+    before: TokenIds
+    """The last tokens that are the same."""
+    changed: TokenIds
+    """Those that differ; the first of them, when they are many."""
+    after: TokenIds
+    """Some of those behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A call that repeats an earlier one, but not exactly."""
+
+    call_id: str
+    ordinal: int
+    drift_class: DriftClass
+    earlier_call_id: str
+    """The call whose prompt and reply it repeats."""
+    position: int
+    """The first token that differs, counted from the start of both."""
+    here: Window
+    there: Window
+
+
+def find_drifts(forest: Forest, texts: Mapping[int, bytes]) -> tuple[Drift, ...]:
+    """Every drift of a session, by arrival. `texts` gives the bytes of token ids as far as they are known."""
+    echoes, spelling = Echoes(forest), Spelling(texts)
+    found: list[Drift] = []
+    for place, node in enumerate(forest.nodes):
+        first_choice = not place or forest.nodes[place - 1].captured is not node.captured
+        if first_choice and node.captured.kind in _CONVERSATIONS and node.shared < len(node.prompt):
+            difference = _difference(forest, echoes, place, spelling)
+            if difference is not None:
+                found.append(_drift(difference))
+    return tuple(found)
+
+
+def by_class(drifts: Iterable[Drift]) -> dict[str, int]:
+    """How many calls drifted, by class."""
+    return dict(sorted(Counter(drift.drift_class.value for drift in drifts).items()))
+
+
+def _difference(forest: Forest, echoes: Echoes, place: int, spelling: Spelling) -> Difference | None:
+    """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
+    node = forest.nodes[place]
+    inside = _left_inside(forest, place)
+    summary = None
+    other = inside
+    if other is None:
+        other = _told_again(forest, echoes, place)
+    if other is None and node.parent is None:
+        summary = other = _summarised(forest, place)
+    if other is None:
+        return None
+    earlier = forest.nodes[other]
+    position = common(node.prompt, earlier.context)
+    there, here = earlier.context.cut(position), node.prompt.cut(position)
+    removed, inserted = meeting(there.array, here.array) or (len(there), len(here))
+    return Difference(
+        later=node,
+        earlier=earlier,
+        position=position,
+        removed=there.cut(0, removed),
+        inserted=here.cut(0, inserted),
+        replies_from=_replies_from(forest, echoes, earlier),
+        sampled=inside is not None,
+        summary=summary is not None,
+        spelling=spelling,
+    )
+
+
+def _left_inside(forest: Forest, place: int) -> int | None:
+    """The youngest earlier completion whose reply this prompt leaves in the middle, or at its first token."""
+    node = forest.nodes[place]
+    told = 0 if node.parent is None else forest.nodes[node.parent].stop
+    inside = [other for other in node.beyond if forest.nodes[other].start <= node.shared < forest.nodes[other].stop]
+    return max(inside, default=None) if node.shared > told else None
+
+
+def _told_again(forest: Forest, echoes: Echoes, place: int) -> int | None:
+    """The earlier completion that this prompt holds beyond what it shares; of several, what has most in common with it."""
+    node = forest.nodes[place]
+    rest = node.prompt.array[max(0, node.shared - TAIL + 1) :]
+    known = {echo.place for echo in echoes.find(rest) if _may_be_told_again(forest.nodes[echo.place], node)}
+    if not known:
+        return None
+    youngest = sorted(known.difference(forest.ancestors(place)))[-_COMPARED:]
+    return max(youngest, key=lambda other: (common(node.prompt, forest.nodes[other].context), other), default=None)
+
+
+def _may_be_told_again(earlier: Node, later: Node) -> bool:
+    """A summary that stands in a user's message may end like a reply there."""
+    return earlier.captured.call.ordinal < later.captured.call.ordinal and earlier.captured.kind in _CONVERSATIONS
+
+
+def _summarised(forest: Forest, place: int) -> int | None:
+    """The youngest earlier summary of which most stands in this prompt."""
+    prompt = forest.nodes[place].prompt.array
+    told = grams(prompt, 4)
+    for other in range(place - 1, -1, -1):
+        node = forest.nodes[other]
+        if node.captured.kind in _SUMMARIES and len(node.completion.token_ids) > TAIL:
+            quoted = np.isin(grams(node.completion.token_ids.array[:-1], 4), told)
+            if quoted.mean() >= _QUOTED:
+                return other
+    return None
+
+
+def _replies_from(forest: Forest, echoes: Echoes, earlier: Node) -> int:
+    """Where the first reply begins in this completion's context."""
+    context, first = earlier.context, earlier.start
+    for echo in echoes.find(context.array):
+        sampled = forest.nodes[echo.place].completion.token_ids
+        whole = context.cut(max(0, echo.stop - len(sampled)), echo.stop) == sampled
+        first = min(first, echo.stop - (len(sampled) if whole else TAIL))
+    return max(0, first)
+
+
+def _drift(difference: Difference) -> Drift:
+    call, earlier = difference.later.captured.call, difference.earlier.captured.call
+    return Drift(
+        call_id=call.call_id,
+        ordinal=call.ordinal,
+        drift_class=classify(difference),
+        earlier_call_id=earlier.call_id,
+        position=difference.position,
+        here=_window(difference.later.prompt, difference.position, len(difference.inserted)),
+        there=_window(difference.earlier.context, difference.position, len(difference.removed)),
+    )
+
+
+def _window(tokens: TokenIds, position: int, changed: int) -> Window:
+    shown = min(changed, AFTER)
+    return Window(
+        before=tokens.cut(max(0, position - BEFORE), position),
+        changed=tokens.cut(position, position + shown),
+        after=tokens.cut(position + shown, position + AFTER),
+    )
