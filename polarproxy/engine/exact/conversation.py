@@ -7,6 +7,7 @@ its own, so that its rendering can be kept and used again for other turns of tha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -154,16 +155,15 @@ def turn_like(turn: Message, word: str, ids: Callable[[str], str]) -> Json:
 
 
 def opening_like(tail: Sequence[Message], ids: Callable[[str], str]) -> list[Json]:
-    """Stand-ins for what follows a turn directly: its tool results, or one message."""
-    if tail[0].role != "tool":
-        return [{"role": tail[0].role, "content": FIRST} | _named(tail[0])]
-    opening: list[Json] = []
-    for message in tail:
-        if message.role != "tool":
-            break
-        called = {} if message.tool_call_id is None else {"tool_call_id": ids(message.tool_call_id)}
-        opening.append({"role": "tool", "content": FIRST, **called} | _named(message))
-    return opening
+    """Stand-ins for what follows a turn directly: its tool results, or one message. They say another word than it does."""
+    results = list(takewhile(lambda message: message.role == "tool", tail))
+    return [_like(message, ids) for message in results or tail[:1]]
+
+
+def _like(message: Message, ids: Callable[[str], str]) -> Json:
+    called = {} if message.tool_call_id is None else {"tool_call_id": ids(message.tool_call_id)}
+    word = SECOND if FIRST.encode() in bytes(message.raw) else FIRST
+    return {"role": message.role, "content": word, **called} | _named(message)
 
 
 def _named(message: Message) -> Json:

@@ -128,3 +128,7 @@ class Harmony:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._encoding.decode(list(ids)))
+
+    def plain(self, text: str) -> list[int]:
+        """The ids of a text in which nothing is a marker, as contents of messages are."""
+        return list(self._encoding.encode(text, disallowed_special=()))

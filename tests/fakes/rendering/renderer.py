@@ -16,11 +16,15 @@ import msgspec
 from tokenizers import Tokenizer
 
 from polarproxy.engine.exact.conversation import rendered_ids
+from polarproxy.engine.exact.probe import probe, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from polarproxy.engine.exact.conversation import Settings
+    from polarproxy.engine.exact.template import Refused as RefusedTemplate
+    from polarproxy.engine.exact.template import TemplateFacts
     from polarproxy.model import TokenIds
 
 Json = dict[str, Any]
@@ -43,6 +47,10 @@ class Renderer(Protocol):
         """The ids of a text, markers of turns included."""
         ...
 
+    def plain(self, text: str) -> list[int]:
+        """The ids of the content of a message, in which engines may or may not take the text of markers for markers."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, markers of turns included."""
         ...
@@ -51,6 +59,18 @@ class Renderer(Protocol):
 def render(renderer: Renderer, body: bytes) -> TokenIds:
     """What the engine's render route answers to a body."""
     return rendered_ids(msgspec.json.encode({"token_ids": renderer.ids(json.loads(body))}))
+
+
+def probed(renderer: Renderer, settings: Settings) -> TemplateFacts | RefusedTemplate:
+    """What the probe finds out about a template, where the engine refuses what the template refuses."""
+    asked = probe(settings)
+    answers: list[TokenIds | None] = []
+    for body in asked.bodies:
+        try:
+            answers.append(render(renderer, body))
+        except Refused:
+            answers.append(None)
+    return read(asked, answers)
 
 
 def _content(content: Any) -> str:
@@ -101,22 +121,27 @@ def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) 
 class Templated:
     """A `tokenizer.json` and a Jinja template, as in a model's repository."""
 
-    def __init__(self, folder: Path, template: str | None = None) -> None:
-        config: Json = json.loads((folder / "tokenizer_config.json").read_text())
-        self.name = folder.name
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    def __init__(self, name: str, tokenizer: Tokenizer, config: Json) -> None:
+        self.name = name
+        self._tokenizer = tokenizer
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise
-        self._template = environment.from_string(template or config["chat_template"])
+        self._template = environment.from_string(config["chat_template"])
         tokens = {name: config.get(name) for name in ("bos_token", "eos_token", "pad_token")}
         self._tokens = {
             name: token["content"] if isinstance(token, dict) else token
             for name, token in tokens.items()
             if token is not None
         }
+
+    @classmethod
+    def load(cls, folder: Path) -> Templated:
+        """From a model's repository."""
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        return cls(folder.name, Tokenizer.from_file(str(folder / "tokenizer.json")), config)
 
     def ids(self, body: Json) -> list[int]:
         try:
@@ -133,6 +158,9 @@ class Templated:
 
     def encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def plain(self, text: str) -> list[int]:
+        return self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
