@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from polarproxy.errors import InvalidValue
-from polarproxy.model import LogprobsMode
+from polarproxy.trajectory.integrity import doubts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sized
@@ -166,15 +166,8 @@ def _common(values: Iterable[T]) -> T | None:
 
 
 def _warnings(trained: list[Call]) -> Iterator[str]:
-    for sampling in (call.sampling for call in trained):
-        if sampling.logprobs_mode is not LogprobsMode.PROCESSED:
-            yield f"logprobs_mode_{sampling.logprobs_mode.value}"
-        if sampling.temperature == 0:
-            yield "temperature_0"
-        if sampling.top_p is not None and sampling.top_p < 1:
-            yield "top_p_below_1"
-        if sampling.top_k is not None and sampling.top_k > 0:
-            yield "top_k_set"
+    for call in trained:
+        yield from (code.value for code, _ in doubts(call.sampling))
     if len({call.sampling.logprobs_mode for call in trained}) > 1:
         yield "logprobs_mode_mixed"
     if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:

@@ -30,18 +30,26 @@ def export(
     ] = "per_session",
     merge: Merge = "prefix_merging",
     group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(help="Refuse rows whose ids, logprobs and counts contradict each other (`polarproxy verify`)."),
+    ] = True,
+    min_coverage: Annotated[
+        float | None,
+        typer.Option(help="Refuse sessions of which less than this part of the tokens is trained (0 to 1)."),
+    ] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Write every trainable branch as a row: ids, mask, logprobs, advantages, and where they come from.
 
-    Exit code 1 when not one row could be made; the report says why.
+    Exit code 1 when a row was refused, or not one could be made; the report says why.
 
     Example: polarproxy export --out samples.parquet --advantage grpo
     """
     write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
     with open_repository(db) as repository:
-        options = Options(advantage, weighting, group, merge)
+        options = Options(advantage, weighting, group, merge, strict, min_coverage)
         collection = Collection(repository, options, known_recipes())
         sessions = track(collection.sessions, "exporting", console=errors, disable=not errors.is_terminal)
         rows = (row for session in sessions for row in collection.session_rows(session))
@@ -52,7 +60,7 @@ def export(
         print_json(report(account))
     else:
         print_account(account, [out])
-    if not account.rows:
+    if account.refused or not account.rows:
         raise typer.Exit(1)
 
 
@@ -82,6 +90,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *((f"left out, calls: {reason}", count) for reason, count in sorted(account.left_out_calls.items())),
         *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
         *((f"drift, calls: {what}", count) for what, count in sorted(account.drifts.items())),
+        *((f"rows refused: {code}", count) for code, count in sorted(account.refused_rows.items())),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *(("file", file) for file in files),
     ]
@@ -91,5 +100,8 @@ def print_account(account: Account, files: list[Path]) -> None:
             f"[yellow]{account.unfaithful_rows} rows are not faithful: {account.off_context_tokens} trained tokens were"
             f" sampled in another context than the one in the row[/yellow]"
         )
+    if account.refused:
+        said = "rows were refused; `polarproxy verify` names the calls, --no-strict keeps them"
+        console.print(f"[yellow]{account.refused} {said}[/yellow]")
     if not account.rows:
         console.print("[yellow]no rows: every session is left out, for the reasons above[/yellow]")

@@ -17,6 +17,7 @@ from polarproxy.cli.doctor import doctor
 from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
 from polarproxy.cli.serve import serve
+from polarproxy.cli.verify import verify
 from polarproxy.errors import (
     BadArchive,
     BadExport,
@@ -55,6 +56,7 @@ def root(
 app.command()(serve)
 app.command()(demo)
 app.command()(export)
+app.command()(verify)
 app.command()(doctor)
 app.command()(admin_key)
 app.add_typer(sessions.app, name="sessions")

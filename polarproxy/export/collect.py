@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polarproxy.batch.sample import Sample, Weighting, build_samples
@@ -14,6 +14,7 @@ from polarproxy.errors import BadExport
 from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import by_class, find_drifts
 from polarproxy.trajectory.forest import build_forest
+from polarproxy.trajectory.integrity_session import check_session
 from polarproxy.trajectory.kinds import judge
 from polarproxy.trajectory.merging import MERGES
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from polarproxy.model import CapturedCall, Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
+    from polarproxy.trajectory.integrity_session import SessionIntegrity
     from polarproxy.trajectory.recipes import Recipe
 
 NO_CREDIT = "none"
@@ -40,8 +42,14 @@ class Options:
     """Only sessions of this group. None: all."""
     merge: str = MERGES[0][0]
     """The name of the rule that makes rows of calls."""
+    strict: bool = True
+    """Whether rows with an error in what they train are refused."""
+    min_coverage: float | None = None
+    """Sessions of which a smaller part of the sampled tokens can be trained are refused. None: none is."""
 
     def __post_init__(self) -> None:
+        if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:
+            raise BadExport(f"coverage lies between 0 and 1; {self.min_coverage} does not")
         if self.merge not in dict(MERGES):
             raise BadExport(f"there is no merge rule {self.merge!r}; choose one of {', '.join(dict(MERGES))}")
         if self.advantage not in ADVANTAGES:
@@ -71,6 +79,12 @@ class Account:
     """Rows with trained tokens that were sampled in another context; only `stitch` makes such."""
     off_context_tokens: int = 0
     """How many such tokens."""
+    refused_rows: Counter[str] = field(default_factory=Counter)
+    """Rows that a strict export refused, by what was wrong; a row may be refused for several reasons."""
+    refused: int = 0
+    """How many rows were refused."""
+    findings: Counter[str] = field(default_factory=Counter)
+    """What was found in the calls of all sessions, by code."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
 
@@ -111,10 +125,17 @@ class Collection:
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
         account.drifts.update(by_class(find_drifts(forest, self._texts(calls))))
+        integrity = check_session(judged, trajectory)
+        account.findings.update(finding.code.value for finding in integrity.findings)
         reason = self._why_not(session, trajectory)
         if reason is not None:
             account.left_out_sessions[reason] += 1
             return []
+        if account.options.strict:
+            trajectory = self._without_refused(trajectory, integrity)
+            if not trajectory.branches:
+                account.left_out_sessions["refused"] += 1
+                return []
         credit = None if self._advantages is None else self._advantages[session.session_id]
         samples = build_samples(trajectory, session, credit, account.options.weighting)
         for sample in samples:
@@ -129,11 +150,25 @@ class Collection:
             self._spellings[model] = self._repository.token_texts(model or "")
         return ChainMap(*(self._spellings[model] for model in models))
 
+    def _without_refused(self, trajectory: Trajectory, integrity: SessionIntegrity) -> Trajectory:
+        kept = []
+        for branch in trajectory.branches:
+            codes = integrity.refused(branch)
+            self.account.refused_rows.update(code.value for code in codes)
+            if codes:
+                self.account.refused += 1
+            else:
+                kept.append(branch)
+        return replace(trajectory, branches=tuple(kept))
+
     def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
         if not trajectory.branches:
             return "nothing_trainable"
         if self._advantages is not None and session.session_id not in self._advantages:
             return "no_reward"
+        least = self.account.options.min_coverage
+        if least is not None and (trajectory.coverage or 0.0) < least:
+            return "low_coverage"
         return None
 
     def _count(self, sample: Sample) -> None:

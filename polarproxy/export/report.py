@@ -38,6 +38,8 @@ def report(account: Account) -> dict[str, Any]:
         },
         "drift": dict(sorted(account.drifts.items())),
         "unfaithful": {"rows": account.unfaithful_rows, "tokens": account.off_context_tokens},
+        "refused_rows": {"rows": account.refused, "by_code": dict(sorted(account.refused_rows.items()))},
+        "findings": dict(sorted(account.findings.items())),
         "rewards": asdict(account.rewards),
         "warnings": dict(sorted(account.warnings.items())),
     }

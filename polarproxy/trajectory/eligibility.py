@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SENTINEL = -9000.0
 """vLLM writes −9999.0 for a value it could not give; nothing near it is a log-probability of a sampled token."""
 
+TOP_LOGPROB = 1e-5
+"""A log-probability above 0 is none; so much is left to the rounding of float32."""
+
 TRAINED_KINDS = frozenset({CallKind.MAIN, CallKind.SUBAGENT})
 
 
@@ -32,7 +35,7 @@ class Reason(StrEnum):
     LOGPROB_COUNT = "logprob_count"
     """Not one log-probability per sampled token."""
     BAD_LOGPROB = "bad_logprob"
-    """A log-probability is missing, not finite, or the engine's sentinel."""
+    """A log-probability is missing, not finite, the engine's sentinel, or above 0."""
     ABORTED = "aborted"
     """The client or the engine broke it off, and no later prompt contains it."""
     FAILED = "failed"
@@ -81,7 +84,7 @@ def untrainable_tokens(completion: Completion) -> Reason | None:
     if len(completion.logprobs) != len(completion.token_ids):
         return Reason.LOGPROB_COUNT
     values = completion.logprobs.array
-    if not np.isfinite(values).all() or (values <= SENTINEL).any():
+    if not np.isfinite(values).all() or (values <= SENTINEL).any() or (values > TOP_LOGPROB).any():
         return Reason.BAD_LOGPROB
     return None
 

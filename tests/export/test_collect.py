@@ -125,7 +125,7 @@ def test_the_latest_reward_counts(repository: Repository, fill: Fill) -> None:
         (SAMPLING, {}),
         (replace(SAMPLING, logprobs_mode=LogprobsMode.RAW), {"logprobs_mode_raw": 1}),
         (replace(SAMPLING, top_p=0.9, top_k=20), {"top_p_below_1": 1, "top_k_set": 1}),
-        (Sampling(), {"logprobs_mode_unknown": 1}),
+        (Sampling(), {"logprobs_mode_unknown": 1, "temperature_unknown": 1}),
     ],
 )
 def test_what_a_trainer_should_know_is_said(

@@ -17,6 +17,9 @@ def account() -> Account:
     made.kinds.update(["title", "main", "main"])
     made.left_out_calls.update(["undelivered", "aborted", "undelivered"])
     made.left_out_sessions.update(["no_reward"])
+    made.refused = 1
+    made.refused_rows.update(["usage_prompt", "no_stop_id"])
+    made.findings.update(["no_stop_id", "top_k_set", "top_k_set"])
     made.warnings.update(["top_k_set"])
     made.drifts.update(["thinking_stripped", "nonce", "thinking_stripped"])
     made.unfaithful_rows, made.off_context_tokens = 1, 7
@@ -41,6 +44,8 @@ def test_a_report() -> None:
         "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}},
         "drift": {"nonce": 1, "thinking_stripped": 2},
         "unfaithful": {"rows": 1, "tokens": 7},
+        "refused_rows": {"rows": 1, "by_code": {"no_stop_id": 1, "usage_prompt": 1}},
+        "findings": {"no_stop_id": 1, "top_k_set": 2},
         "rewards": {
             "groups": 2,
             "scored_sessions": 3,

@@ -1,0 +1,137 @@
+"""The integrity of a session: its calls, the proof of its branches, its weights, and what is left out of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polarproxy.model import CallKind
+from polarproxy.trajectory.integrity import Code, Finding, Severity, check_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from polarproxy.trajectory.branches import Branch, Trajectory
+    from polarproxy.trajectory.kinds import Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Which weights sampled what is trained."""
+
+    first: int
+    last: int
+    turns: int
+    """Trained turns."""
+    changed_in_mid_call: int
+    """Those during which the weights changed."""
+
+    def lag(self, version: int) -> int:
+        """By how many versions the oldest trained turn is behind this one."""
+        return version - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class SessionIntegrity:
+    """All that was found in a session."""
+
+    session_id: str
+    calls: int
+    rows: int
+    findings: tuple[Finding, ...]
+    captured_tokens: int
+    trained_tokens: int
+    coverage: float | None
+    """Trained / captured sampled tokens. None: nothing was sampled."""
+    left_out: dict[str, int]
+    """Completions or whole calls, by reason."""
+    kinds: dict[str, int]
+    """Calls, by what they were for."""
+    versions: Versions | None
+    """None: nothing is trained."""
+
+    def counts(self, severity: Severity) -> dict[str, int]:
+        """How many findings of this severity, by code."""
+        found = (finding.code.value for finding in self.findings if finding.severity is severity)
+        return dict(sorted(Counter(found).items()))
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no error."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def refused(self, branch: Branch) -> tuple[Code, ...]:
+        """The errors in what a branch trains, each code once; empty for a row that may be exported."""
+        trained = {turn.node.captured.call.call_id for turn in branch.turns if turn.trained}
+        codes = {f.code for f in self.findings if f.severity is Severity.ERROR and f.call_id in trained}
+        return tuple(sorted(codes))
+
+
+def check_session(judged: Judged, trajectory: Trajectory) -> SessionIntegrity:
+    """Every check of a session's calls, and of the trajectory that was made of them."""
+    findings = [*check_calls(judged.calls), *_kinds(judged), *_branches(trajectory)]
+    return SessionIntegrity(
+        session_id=trajectory.session_id,
+        calls=len(judged.calls),
+        rows=len(trajectory.branches),
+        findings=tuple(findings),
+        captured_tokens=trajectory.captured_tokens,
+        trained_tokens=trajectory.trained_tokens,
+        coverage=trajectory.coverage,
+        left_out=trajectory.left_out_by_reason(),
+        kinds=judged.kinds(),
+        versions=_versions(trajectory),
+    )
+
+
+def _kinds(judged: Judged) -> Iterator[Finding]:
+    for call_id, verdict in judged.verdicts.items():
+        if verdict.kind is CallKind.UNKNOWN:
+            yield Finding(Code.KIND_UNKNOWN, call_id, verdict.sentence)
+
+
+def _branches(trajectory: Trajectory) -> Iterator[Finding]:
+    seen: set[tuple[str, int]] = set()
+    for branch in trajectory.branches:
+        yield from _prefixes(branch)
+        for turn in branch.turns:
+            key = (turn.node.captured.call.call_id, turn.node.completion.index)
+            if turn.trained and key in seen:
+                yield Finding(Code.TRAINED_TWICE, key[0], f"also trained in row {branch.index}", key[1])
+            if turn.trained:
+                seen.add(key)
+        trained = {turn.node.captured.call.policy_version_min for turn in branch.turns if turn.trained}
+        if len(trained) > 1:
+            call_id = branch.turns[-1].node.captured.call.call_id
+            said = f"row {branch.index} holds tokens of weights {min(trained)} to {max(trained)}"
+            yield Finding(Code.MIXED_VERSIONS, call_id, said)
+
+
+def _prefixes(branch: Branch) -> Iterator[Finding]:
+    """Each trained turn stands in its row after exactly what the engine conditioned on, and is what it sampled."""
+    for turn in branch.turns:
+        if not turn.trained:
+            continue
+        call_id, choice = turn.node.captured.call.call_id, turn.node.completion.index
+        whole = branch.token_ids.raw
+        start, stop = 4 * turn.start, 4 * turn.stop
+        if turn.off_context:
+            said = f"row {branch.index} trains {turn.stop - turn.start} tokens in another context than their own"
+            yield Finding(Code.UNFAITHFUL, call_id, said, choice)
+        elif whole[:start] != turn.node.prompt.raw:
+            yield Finding(Code.PREFIX_BROKEN, call_id, f"row {branch.index} has another context before it", choice)
+        if whole[start:stop] != turn.node.completion.token_ids.raw:
+            yield Finding(Code.PREFIX_BROKEN, call_id, f"row {branch.index} holds other tokens in its place", choice)
+
+
+def _versions(trajectory: Trajectory) -> Versions | None:
+    trained = [turn.node.captured.call for branch in trajectory.branches for turn in branch.turns if turn.trained]
+    if not trained:
+        return None
+    return Versions(
+        first=min(call.policy_version_min for call in trained),
+        last=max(call.policy_version_max for call in trained),
+        turns=len(trained),
+        changed_in_mid_call=sum(call.policy_version_min < call.policy_version_max for call in trained),
+    )
