@@ -222,6 +222,10 @@ class FallbackReason(StrEnum):
         "the turn ended with another token than the one by which the template ends such a turn",
     )
     CUT_IN_HEADER = "cut_in_header", "the turn was cut before its text began, and the template cannot close it there"
+    TOO_LONG = "too_long", "the exact prompt leaves no room in the engine's context"
+    ENGINE_REFUSED = "engine_refused", "the engine refused the request with an exact prompt, and was asked without one"
+    STORE_FAILED = "store_failed", "the recorded turns could not be read"
+    LEFT = "left", "the client left before the prompt was made"
     CALL_IDS = "call_ids", "the template shows the ids of tool calls, and the client made ids of its own"
 
 

@@ -10,6 +10,7 @@ from polarproxy.errors import BadSettings
 AuthMode = Literal["auto", "off", "required"]
 EngineName = Literal["auto", "vllm", "llamacpp", "plain"]
 KeepBodies = Literal["full", "errors", "none"]
+Prompts = Literal["template", "exact"]
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -91,6 +92,9 @@ class Settings:
     every name on as it is."""
     keepalive: float = 15.0
     """Seconds of silence in a stream after which the client gets what its dialect has for a sign of life. 0: never."""
+    prompts: Prompts = "template"
+    """Where the prompts of later turns come from: `template`, the engine renders the conversation anew, as for any client;
+    `exact`, they go on from the recorded tokens wherever that can be proved. A session can say otherwise."""
     websocket: bool = True
     """Whether the Responses API is served over WebSocket too; without it, clients are told to fall back (426)."""
 
@@ -110,6 +114,11 @@ class Settings:
     def upstreams(self) -> tuple[str, ...]:
         """The base URLs of the engines, in order."""
         return tuple(map(read_upstream, self.upstream.split(",")))
+
+    @property
+    def control_open(self) -> bool:
+        """Whether anybody may use the control routes, without a key."""
+        return not self.auth_required and self.admin_key is None
 
     @property
     def auth_required(self) -> bool:

@@ -6,12 +6,15 @@ Pure: whoever asks (the proxy at start-up, `polarproxy doctor`) sends the reques
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
 
 from polarproxy.model import LogprobsMode, Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROBE_PROMPT = "One two three"
 _TOLERANCE = 1e-3
@@ -120,6 +123,32 @@ def logprobs_mode(cool: bytes, hot: bytes) -> LogprobsMode:
 def render_request(model: str) -> bytes:
     """A chat request to be rendered, to see the model's default sampling parameters."""
     return msgspec.json.encode({"model": model, "messages": [{"role": "user", "content": PROBE_PROMPT}]})
+
+
+def forced_request(model: str, ids: Sequence[int]) -> bytes:
+    """A chat request of one token that is to be sampled after these ids, whatever its message says."""
+    return msgspec.json.encode(
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": PROBE_PROMPT}],
+            "max_tokens": 1,
+            "return_token_ids": True,
+            "kv_transfer_params": {"prompt_token_ids": ids},
+        }
+    )
+
+
+def took_prompt(reply: bytes, ids: Sequence[int]) -> bool:
+    """From the reply to `forced_request`: whether the engine says that these ids were its prompt."""
+    value = read_json(reply)
+    return isinstance(value, dict) and value.get("prompt_token_ids") == list(ids)
+
+
+def rendered_ids(reply: bytes) -> list[int] | None:
+    """From the reply to `render_request`: the ids. None: it has none."""
+    value = read_json(reply)
+    ids = value.get("token_ids") if isinstance(value, dict) else None
+    return ids if isinstance(ids, list) and ids and all(isinstance(each, int) for each in ids) else None
 
 
 class _Rendered(msgspec.Struct):

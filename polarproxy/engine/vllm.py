@@ -30,6 +30,7 @@ from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
     from polarproxy.engine.ids import ParsedIds
+    from polarproxy.model import TokenIds
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields])
@@ -113,6 +114,15 @@ def plan(fields: Fields, *, stream: bool, earlier: ParsedIds | None = None, as_i
     """
     sent, asked = ask(fields)
     return Plan(body=_encode(sent), stream=stream, reader=Reader(_EVERYTHING if as_it_comes else asked, earlier))
+
+
+def forced(body: bytes, prompt: TokenIds) -> bytes:
+    """The body of a plan, with a prompt instead of the one that vLLM would render; its parsers run as ever.
+
+    Meant for disaggregated serving, which needs no connector to be taken. Ignored with media in the messages.
+    """
+    ids = _encode({"prompt_token_ids": prompt.array.tolist()})
+    return b'%b,"kv_transfer_params":%b}' % (body[:-1], ids)
 
 
 class Reader(ReplyReader):

@@ -16,6 +16,7 @@ from polarproxy.proxy import control
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
+from polarproxy.proxy.exact.prompts import ExactPrompts
 from polarproxy.proxy.fleet import Fleet
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.keys import Signer, is_session_key
@@ -82,6 +83,7 @@ async def open_parts(
             arrivals=arrivals,
             recorder=Recorder(writer, arrivals, settings),
             roots=Roots(),
+            exact=ExactPrompts(repository),
             worker=worker,
         )
     finally:
@@ -120,7 +122,7 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
 
     async def guarded(http: web.Request) -> web.StreamResponse:
         keys = offered_keys(http.headers, http.query)
-        needed = parts.settings.auth_required or parts.settings.admin_key is not None
+        needed = not parts.settings.control_open
         if any(map(parts.signer.is_admin, keys)):
             needed = False
         elif any(map(is_session_key, keys)):

@@ -14,7 +14,7 @@ from polarproxy.errors import (
     StoreConflict,
     StoreUnavailable,
 )
-from polarproxy.model import CallStatus
+from polarproxy.model import CallStatus, FallbackReason, PromptOutcome
 from polarproxy.proxy import headers
 from polarproxy.proxy.keepalive import KeepAlive
 from polarproxy.proxy.relay import StreamRelay
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from polarproxy.proxy.exact.prompted import Prompted
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.outlet import Outlet
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from polarproxy.proxy.upstream import Upstream
 
 _STORE_ERRORS = (StoreUnavailable, StoreConflict)
+_REFUSALS = (400, 413, 422)
+"""What an engine answers to a request that it does not take."""
 _DRAIN_S = 0.5
 """How long the engine has to end a stream that is over, so that its connection can serve the next request."""
 
@@ -65,6 +68,13 @@ class Carrier:
 
     async def run(self) -> web.StreamResponse:
         """Asks the engine and answers the client."""
+        try:
+            return await self._run()
+        finally:
+            if self.exchange.prompted is not None:
+                self._count(self.exchange.prompted)
+
+    async def _run(self) -> web.StreamResponse:
         try:
             return await self._ask()
         except (asyncio.CancelledError, ConnectionResetError):
@@ -99,15 +109,28 @@ class Carrier:
     async def _send(self) -> Answer:
         """Never again what an engine may have taken: it would sample twice, and only one of the two would be recorded."""
         exchange = self.exchange
-        path = exchange.asking.engine_route + self.query
         tried: set[Upstream] = set()
         while True:
             tried.add(exchange.upstream)
             try:
-                return await exchange.upstream.send("POST", path, self.sent, exchange.plan.body)
+                return await self._send_there(exchange.asking.engine_route + self.query)
             except (EngineTimeout, EngineUnreachable) as error:
                 if error.sent or not await self.elsewhere(exchange, tried):
                     raise
+
+    async def _send_there(self, path: str) -> Answer:
+        """With an exact prompt where there is one. An engine that refuses it is asked without: its error must be the one
+        that any client would get."""
+        exchange, prompted = self.exchange, self.exchange.prompted
+        body = None if prompted is None else await self.parts.exact.body(exchange, prompted, self.sent)
+        if body is not None and prompted is not None:
+            answer = await exchange.upstream.send("POST", path, self.sent, body)
+            if answer.status not in _REFUSALS:
+                return answer
+            async with answer:
+                said = (await answer.read())[:500].decode("utf-8", "replace")
+            prompted.fall_back(FallbackReason.ENGINE_REFUSED, f"{answer.status}: {said}")
+        return await exchange.upstream.send("POST", path, self.sent, exchange.plan.body)
 
     async def _refused(self, upstream: Answer, body: bytes) -> web.StreamResponse:
         """The engine's own error, word for word: harnesses know its wording."""
@@ -122,6 +145,8 @@ class Carrier:
         exchange, speech = self.exchange, self.speech
         try:
             view = exchange.plan.reader.body(body)
+            if exchange.prompted is not None:
+                exchange.prompted.hear_whole(view)
             await self._follow_up()
             said = speech.whole(view, exchange.capture)
         except BadReply as error:
@@ -209,6 +234,13 @@ class Carrier:
             return await self._refuse(refusal(refused))
         return await self._refuse(refusal(error))
 
+    def _count(self, prompted: Prompted) -> None:
+        prompting = prompted.judge(self.exchange.capture)
+        self.parts.exact.count(prompting)
+        if prompting.outcome is PromptOutcome.FAULT:
+            # It may have been replaced by one that takes no prompts.
+            self.exchange.upstream.doubt()
+
     async def _refuse(self, refused: Refusal) -> web.StreamResponse:
         return await self.outlet.refuse(refused, self.exchange.asking.dialect)
 
@@ -219,7 +251,9 @@ class Carrier:
             asking.reply = self.speech.folded()
             if asking.store_reply:
                 exchange.response = stored_response(asking, asking.reply)
-        await self.parts.recorder.record(exchange, status, exchange.capture.error)
+        call = await self.parts.recorder.record(exchange, status, exchange.capture.error)
+        if exchange.prompted is not None:
+            self.parts.exact.recorded(exchange.prompted, call)
 
     def _record_lost(self, status: CallStatus, reason: str) -> None:
         refused = self.parts.recorder.record_later(self.exchange, status, reason)
@@ -233,6 +267,8 @@ class Carrier:
     def _delivered(self) -> None:
         if self.outlet.open:
             self.parts.recorder.delivered(self.exchange)
+            if self.exchange.prompted is not None:
+                self.exchange.prompted.delivered()
 
 
 def _failed(error: PolarproxyError) -> CallStatus:

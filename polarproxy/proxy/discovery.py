@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from polarproxy.settings import EngineName
 
 
+RENDER_ROUTE = "/v1/chat/completions/render"
 PATIENCE_S = 5.0
 """How long one question to the engine may take: requests wait for what is found."""
 
@@ -77,5 +78,42 @@ async def _template(upstream: Upstream, path: str) -> str | None:
 
 
 async def _defaults(upstream: Upstream, model: str) -> Sampling:
-    answer = await _ask(upstream, "POST", "/v1/chat/completions/render", probe.render_request(model))
+    answer = await _ask(upstream, "POST", RENDER_ROUTE, probe.render_request(model))
     return Sampling() if answer is None else probe.default_sampling(answer)
+
+
+async def why_no_exact_prompts(upstream: Upstream, facts: EngineFacts) -> str | None:
+    """Why this engine cannot be given exact prompts, for a person to read. None: it can.
+
+    Raises `EngineTimeout` when it does not answer.
+    """
+    if facts.name != "vllm":
+        return f"the engine is {facts.name}; only vLLM takes prompt ids with a chat"
+    model = facts.model or ""
+    status, rendering = await ask(upstream, "POST", RENDER_ROUTE, probe.render_request(model))
+    ids = probe.rendered_ids(rendering) if status == 200 else None
+    if ids is None:
+        return f"{RENDER_ROUTE} {_said(status)}; {_RENDER_ADVICE.get(status, 'it is needed to render what is new')}"
+    # Another prompt than the one that the message would be rendered to.
+    ids = ids[:-1] or [*ids, *ids]
+    status, reply = await ask(upstream, "POST", "/v1/chat/completions", probe.forced_request(model, ids))
+    if status != 200:
+        return f"the engine refuses prompt ids with a chat: it {_said(status)}"
+    if not probe.took_prompt(reply, ids):
+        return (
+            "the engine ignores prompt ids with a chat (kv_transfer_params.prompt_token_ids, as vLLM 0.32 takes them)"
+        )
+    return None
+
+
+_RENDER_ADVICE = {
+    403: "start vLLM with --enable-scale-out",
+    404: "this vLLM has no such route; 0.32 has it",
+    401: "set upstream_key (--upstream-key)",
+}
+
+
+def _said(status: int) -> str:
+    if not status:
+        raise EngineTimeout("the engine did not answer when it was asked whether it takes exact prompts")
+    return f"answers {status}"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from polarproxy.engine.probe import EngineFacts
     from polarproxy.model import Completion, Session
     from polarproxy.proxy.asking import Asking
+    from polarproxy.proxy.exact.prompted import Prompted
     from polarproxy.proxy.upstream import Upstream
     from polarproxy.store.responses import StoredResponse
 
@@ -36,6 +37,8 @@ class Exchange:
     policy_version: int
     arrived_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     arrived_ns: int = field(default_factory=time.monotonic_ns)
+    prompted: Prompted | None = None
+    """What becomes of its exact prompt. None: none is asked for."""
     http_status: int | None = None
     first_byte_us: int | None = None
     last_byte_us: int | None = None

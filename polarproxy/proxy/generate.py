@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import StoreUnavailable
-from polarproxy.model import Session
+from polarproxy.model import Loss, PromptMode, Session
 from polarproxy.proxy import headers
 from polarproxy.proxy.asking import fit, serve_as, understand
 from polarproxy.proxy.carry import Carrier
+from polarproxy.proxy.exact.modes import asked_mode
+from polarproxy.proxy.exact.prompted import Prompted
 from polarproxy.proxy.exchange import Exchange
-from polarproxy.proxy.planning import plan_for
+from polarproxy.proxy.planning import CHAT_ROUTE, plan_for
 from polarproxy.store.ids import new_id
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     asking = understood()
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
+    asked = asked_mode(parts, visit)
+    if isinstance(asked, Loss):
+        asking.losses.append(asked)
     session_id, origin, place = _session(parts, visit, said, asking)
     upstream, facts, plan = await _engine_for(parts, asking, session_id)
     sent, query = _to_engine(parts, visit, asking)
@@ -52,6 +57,7 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
         upstream=upstream,
         facts=facts,
         policy_version=parts.recorder.policy_version,
+        prompted=Prompted() if _is_exact(parts, asked, session_id, asking) else None,
     )
     return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood))
 
@@ -75,6 +81,12 @@ async def _turn(parts: Parts, understood: Callable[[], Asking], exchange: Exchan
         return False
     exchange.asking, exchange.upstream, exchange.facts, exchange.plan = asking, upstream, facts, plan
     return True
+
+
+def _is_exact(parts: Parts, asked: PromptMode | Loss | None, session_id: str, asking: Asking) -> bool:
+    """Whether the prompt is to be exact. A text completion brings its own."""
+    mode = asked if isinstance(asked, PromptMode) else parts.arrivals.prompts(session_id)
+    return (mode or parts.settings.prompts) == PromptMode.EXACT and asking.engine_route == CHAT_ROUTE
 
 
 def _session(parts: Parts, visit: Visit, said: Said, asking: Asking) -> tuple[str, str, Place | None]:

@@ -29,7 +29,8 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-_NOT_TO_ENGINE = _HOP_BY_HOP | {"host", "content-length", "content-encoding", "accept-encoding", "expect"}
+_OURS = {"x-polarproxy-session", "x-polarproxy-prompts"}
+_NOT_TO_ENGINE = _HOP_BY_HOP | {"host", "content-length", "content-encoding", "accept-encoding", "expect"} | _OURS
 _NOT_TO_CLIENT = _HOP_BY_HOP | {"content-length"}
 _RECORDED = frozenset(
     {"user-agent", "content-type", "originator", "session-id", "session_id", "thread-id", "thread_id", "accept"}
@@ -45,7 +46,7 @@ def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> C
     sent: CIMultiDict[str] = CIMultiDict()
     for name, value in headers:
         lower = name.lower()
-        if lower in _NOT_TO_ENGINE or lower == "x-polarproxy-session" or PREFIX in value:
+        if lower in _NOT_TO_ENGINE or PREFIX in value:
             continue
         if lower not in _KEY_HEADERS or upstream_key is None:
             sent.add(name, _text(value))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.recorder import Recorder
@@ -40,6 +41,7 @@ class Parts:
     arrivals: Arrivals
     recorder: Recorder
     roots: Roots
+    exact: ExactPrompts
     worker: int | None = None
     """Its number among the processes of one port, from 1. None: it is the only one."""
     stats: Stats = field(default_factory=Stats)

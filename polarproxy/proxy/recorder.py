@@ -48,7 +48,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
     """The call as it is to be stored. Tokens that cannot be read make it an engine error, never a shorter completion."""
     capture, asking = exchange.capture, exchange.asking
     request = asking.request
-    unreadable = exchange.error
+    prompted, unreadable = exchange.prompted, exchange.error
     try:
         completions = capture.completions() if exchange.exact is None else exchange.exact
     except BadReply as bad:
@@ -73,7 +73,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         requested_model=asking.model,
         served_model=capture.model,
         prompt_token_ids=capture.prompt,
-        completions=completions,
+        completions=completions if prompted is None else prompted.marked(completions, status),
         token_source=TokenSource.ENGINE if has_ids else TokenSource.NONE,
         usage=capture.usage,
         sampling=_sampling(request.sampling, capture.applied, exchange.facts),
@@ -82,12 +82,13 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         tools_digest=request.tools_digest,
         shape=asking.shape,
         template_digest=exchange.facts.template_digest,
-        caveat=request.caveat,
+        caveat=request.caveat or (None if prompted is None else prompted.caveat(capture)),
         losses=tuple(asking.losses),
         engine_request_id=capture.request_id,
         policy_version_min=min(exchange.policy_version, policy_version),
         policy_version_max=max(exchange.policy_version, policy_version),
         timing=Timing(exchange.first_byte_us, exchange.last_byte_us),
+        prompting=None if prompted is None else prompted.judge(capture),
     )
 
 
@@ -112,10 +113,12 @@ class Recorder:
         """Version of the weights that sample now."""
         return self._arrivals.policy_version
 
-    async def record(self, exchange: Exchange, status: CallStatus, error: str | None = None) -> None:
+    async def record(self, exchange: Exchange, status: CallStatus, error: str | None = None) -> Call:
         """Returns when the call is durably stored; raises `StoreUnavailable`, `StoreConflict`."""
         await self._arrivals.catch_up()
-        await self._writer.write(self._item(exchange, status, error), self._timeout)
+        item = self._item(exchange, status, error)
+        await self._writer.write(item, self._timeout)
+        return item.call
 
     def record_later(self, exchange: Exchange, status: CallStatus, error: str | None = None) -> str | None:
         """Queues the call without waiting: its client is gone. Returns why it could not be queued, None when it was."""

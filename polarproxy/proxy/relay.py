@@ -100,6 +100,8 @@ class StreamRelay:
             return self.speech.aside(event)
         if view is None:
             return b""
+        if self.exchange.prompted is not None:
+            self.exchange.prompted.hear(view)
         if self.keep:
             self.kept.append(event if view is data else encode_event(view))
         return self.speech.event(event, data, view, capture)

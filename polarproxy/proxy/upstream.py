@@ -45,6 +45,8 @@ class Upstream:
         self._facts: EngineFacts | None = None
         self._asking: asyncio.Task[EngineFacts | None] | None = None
         self._missed = 0
+        self.life = 0
+        """How often another engine may have taken its place since the process started."""
         self.models: tuple[str, ...] = ()
         """What it serves, as far as known; kept while it is away."""
         self.draining = False
@@ -83,6 +85,11 @@ class Upstream:
             self.trouble, self._missed = None, 0
         return answer
 
+    async def ask_for(self, head: Mapping[str, str], path: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of a request of our own on behalf of a client; raises `EngineTimeout`, `EngineUnreachable`."""
+        async with await self._pool.send("POST", path, head, body) as answer:
+            return answer.status, await answer.read()
+
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a request of our own; raises `EngineTimeout`, `EngineUnreachable`."""
         headers = {"Content-Type": "application/json"}
@@ -119,9 +126,14 @@ class Upstream:
         """What was found when the engine was last looked at. None: it has not answered since it failed."""
         return self._facts
 
+    def doubt(self) -> None:
+        """What answers now may be another engine, and is looked at anew."""
+        self._facts = None
+        self.life += 1
+
     def failed(self, error: PolarproxyError) -> None:
         """A request of a client failed. What comes back may be another engine, and is looked at anew."""
-        self._facts = None
+        self.doubt()
         if isinstance(error, EngineFailed) and not error.sent:
             self.trouble = str(error)
         self._suspected()
@@ -133,7 +145,7 @@ class Upstream:
         if seen is None:
             return False
         if self._facts is not None and seen.model != self._facts.model:
-            self._facts = None
+            self.doubt()
         await self.facts()
         if self._facts is not None:
             self._facts = replace(self._facts, models=seen.models)

@@ -29,6 +29,8 @@ class StoredTurn:
 
     call_id: str
     choice: int
+    ordinal: int
+    """Place of its call in the session."""
     mark: TurnMark
     delivered: bool
     """Whether the whole reply is known to have been handed to the client."""
@@ -36,7 +38,7 @@ class StoredTurn:
 
 def marked(connection: Connection, session_id: str, keys: Sequence[bytes]) -> list[StoredTurn]:
     """The turns of a session with these keys, in order of arrival and choice. Raises `StoreDamaged`."""
-    found: list[tuple[int, StoredTurn]] = []
+    found: list[StoredTurn] = []
     delivered = exists().where(call_facts.c.call_id == calls.c.call_id, call_facts.c.name == DELIVERED)
     columns = [
         column for column in completions.c if column.name in ("call_id", "choice_index") or _is_mark(column.name)
@@ -47,9 +49,9 @@ def marked(connection: Connection, session_id: str, keys: Sequence[bytes]) -> li
         for row in connection.execute(some).mappings():
             mark = rows.read_mark(row)
             if mark is not None:
-                turn = StoredTurn(row["call_id"], row["choice_index"], mark, bool(row["delivered"]))
-                found.append((row["ordinal"], turn))
-    return [turn for _, turn in sorted(found, key=lambda one: (one[0], one[1].choice))]
+                place = row["call_id"], row["choice_index"], row["ordinal"]
+                found.append(StoredTurn(*place, mark, bool(row["delivered"])))
+    return sorted(found, key=lambda turn: (turn.ordinal, turn.choice))
 
 
 def _is_mark(name: str) -> bool:

@@ -1,0 +1,175 @@
+"""From a request in exact mode to the body that goes to the engine: with the recorded tokens, or as it would be without us.
+
+Whatever is missing, late, unclear or at fault on the way ends in the engine's own rendering, with the reason on record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy.exc import SQLAlchemyError
+
+from polarproxy.engine import vllm
+from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, plan
+from polarproxy.engine.exact.template import Refused
+from polarproxy.errors import BadReply, BadRequest, EngineTimeout, EngineUnreachable, StoreDamaged
+from polarproxy.model import Continued, FallbackReason, Prompting, PromptOutcome
+from polarproxy.proxy.discovery import why_no_exact_prompts
+from polarproxy.proxy.exact.known import KnownTurns, Match
+from polarproxy.proxy.exact.renders import Renders
+from polarproxy.wire.chat.request import decode_request
+from polarproxy.wire.neutral.history import has_media, turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.engine.exact.prompt import Exact
+    from polarproxy.engine.exact.template import TemplateFacts
+    from polarproxy.model import Call
+    from polarproxy.proxy.asking import EngineRequest
+    from polarproxy.proxy.exact.prompted import Prompted
+    from polarproxy.proxy.exchange import Exchange
+    from polarproxy.proxy.upstream import Upstream
+    from polarproxy.store.repository import Repository
+
+PATIENCE_S = 5.0
+"""How long a request may wait for its exact prompt before the engine is asked as it would be without one."""
+
+
+@dataclass(slots=True)
+class _Engine:
+    """What was found out of an engine, as long as it is the same."""
+
+    life: int
+    renders: Renders
+    able: asyncio.Task[str | None] | None = None
+    """Why it cannot be given exact prompts. None: it was not asked."""
+
+
+class ExactPrompts:
+    """Makes exact prompts, and counts what became of them."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._known = KnownTurns(repository)
+        self._engines: dict[Upstream, _Engine] = {}
+        self.outcomes: Counter[str] = Counter()
+        """Calls in exact mode since the start: `first`, `exact`, `fault`, and each reason of a fallback."""
+        self.reused_tokens = 0
+        """Recorded tokens that exact prompts began with."""
+
+    async def why_unable(self, upstream: Upstream) -> str | None:
+        """Why an engine cannot be given exact prompts, for a person to read. None: it can. It is asked once.
+
+        Raises `EngineTimeout` when it does not answer.
+        """
+        engine = self._engine(upstream)
+        if engine.able is None or (engine.able.done() and engine.able.exception() is not None):
+            engine.able = asyncio.create_task(why_no_exact_prompts(upstream, await upstream.facts()))
+        return await asyncio.shield(engine.able)
+
+    def _engine(self, upstream: Upstream) -> _Engine:
+        engine = self._engines.get(upstream)
+        if engine is None or engine.life != upstream.life:
+            engine = self._engines[upstream] = _Engine(upstream.life, Renders(upstream))
+        return engine
+
+    async def body(self, exchange: Exchange, prompted: Prompted, sent: Mapping[str, str]) -> bytes | None:
+        """The body with an exact prompt. None: the engine is to be asked as it would be without us. Never raises."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                found = await self._prompt(exchange, prompted, _head(sent))
+        except TimeoutError:
+            found = Fallback(FallbackReason.RENDER_FAILED, f"there was no prompt within {PATIENCE_S:g} s")
+        except (BadReply, EngineTimeout, EngineUnreachable) as error:
+            found = Fallback(FallbackReason.RENDER_FAILED, str(error))
+        except (StoreDamaged, SQLAlchemyError) as error:
+            found = Fallback(FallbackReason.STORE_FAILED, str(error))
+        except Exception as error:  # noqa: BLE001  (a fault of ours here must not cost the client its reply)
+            found = Fallback(FallbackReason.UNREADABLE, f"polarproxy failed: {error!r}")
+        if isinstance(found, Prompting):
+            prompted.prompting = found
+            return None
+        if isinstance(found, Fallback):
+            prompted.fall_back(found.reason, found.detail)
+            return None
+        prompted.prompt = found.prompt
+        return vllm.forced(exchange.plan.body, found.prompt)
+
+    async def _prompt(
+        self, exchange: Exchange, prompted: Prompted, head: Mapping[str, str]
+    ) -> Exact | Fallback | Prompting:
+        """Raises whatever stands in the way."""
+        asked, renders = exchange.asking.request, self._engine(exchange.upstream).renders
+        unable = await self.why_unable(exchange.upstream)
+        if unable is not None:
+            return Fallback(FallbackReason.ENGINE_UNABLE, unable)
+        try:
+            request = decode_request(msgspec.json.encode(asked.fields)).request
+        except BadRequest as error:
+            return Fallback(FallbackReason.UNREADABLE, str(error))
+        if has_media(request):
+            return Fallback(FallbackReason.MEDIA)
+        template = await renders.template(asked.fields, head)
+        if isinstance(template, Refused):
+            return Fallback(template.reason, template.detail)
+        prompted.request, prompted.template = request, template.fingerprint
+        if request.messages and request.messages[-1].role == "assistant":
+            return Fallback(FallbackReason.PREFILL)
+        sent = turns(request)
+        if not sent:
+            return Prompting(PromptOutcome.FIRST)
+        match = await self._known.find(exchange.session.session_id, sent)
+        if isinstance(match, FallbackReason):
+            return Fallback(match)
+        known = match.known
+        length = len(known.prompt) + len(known.completion.token_ids)
+        prompted.prompting = Prompting(PromptOutcome.EXACT, Continued(known.call_id, known.choice, length))
+        made = await _continue(renders, asked, match, template, head)
+        limit = exchange.facts.max_model_len
+        if not isinstance(made, Fallback) and limit is not None and len(made.prompt) >= limit:
+            return Fallback(FallbackReason.TOO_LONG)
+        return made
+
+    def recorded(self, prompted: Prompted, call: Call) -> None:
+        """The call is stored: requests may go on from it."""
+        for turn in prompted.stored(call):
+            self._known.add(call.session_id, turn)
+
+    def count(self, prompting: Prompting) -> None:
+        """A call is over."""
+        if prompting.outcome is PromptOutcome.FALLBACK and prompting.reason is not None:
+            self.outcomes[prompting.reason] += 1
+        else:
+            self.outcomes[prompting.outcome.value] += 1
+        if prompting.outcome is PromptOutcome.EXACT and prompting.continued is not None:
+            self.reused_tokens += prompting.continued.length
+
+
+async def _continue(
+    renders: Renders, asked: EngineRequest, match: Match, template: TemplateFacts, head: Mapping[str, str]
+) -> Exact | Fallback:
+    known = match.known
+    if known.mark.template != template.fingerprint:
+        return Fallback(FallbackReason.TEMPLATE_CHANGED)
+    place = match.sent.chat_messages - 1
+    wanted = plan(asked.fields, asked.messages(), place, template, same_ids=match.sent.ids == known.mark.ids)
+    if isinstance(wanted, Fallback):
+        return wanted
+    whole, (before, anchor, other) = await asyncio.gather(
+        renders.ids(wanted.whole, head, keep=False),
+        renders.all_ids((wanted.head, wanted.anchor, wanted.other), head, keep=wanted.reusable),
+    )
+    one = known.completion
+    recorded = Recorded(known.prompt, one.token_ids, one.finish_reason, one.stop_reason)
+    return exact(wanted, Renderings(before, anchor, other, whole), recorded)
+
+
+def _head(sent: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a request of our own on behalf of a client."""
+    head = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+    key = sent.get("Authorization")
+    return head if key is None else head | {"Authorization": key}
