@@ -14,11 +14,12 @@ from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuild
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
+from polarproxy.model import FallbackReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polarproxy.model import Call, Completion
+    from polarproxy.model import Call, Completion, Prompting
     from polarproxy.trajectory.branches import Trajectory
     from polarproxy.trajectory.kinds import Verdict
 
@@ -111,6 +112,7 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
         "usage": call.usage and asdict(call.usage),
         "sampling": asdict(call.sampling),
         "headers": dict(call.headers),
+        "prompting": call.prompting and asdict(call.prompting),
         "losses": [asdict(loss) for loss in call.losses],
         "policy_versions": [call.policy_version_min, call.policy_version_max],
         "prompt_token_ids": None if prompt is None else list(prompt),
@@ -139,6 +141,7 @@ def _print_facts(call: Call, delivered: bool, kind: Verdict) -> None:
         ("dialect", f"{call.dialect}, {call.path}"),
         ("model", _model(call)),
         ("prompt tokens", None if prompt is None else len(prompt)),
+        *([] if call.prompting is None else [("exact prompt", _prompting(call.prompting))]),
         ("sampled tokens", sum(len(completion.token_ids) for completion in call.completions)),
         ("finish", ", ".join(str(c.finish_reason) for c in call.completions) or None),
         ("temperature, top_p, top_k", f"{sampling.temperature}, {sampling.top_p}, {sampling.top_k}"),
@@ -146,6 +149,16 @@ def _print_facts(call: Call, delivered: bool, kind: Verdict) -> None:
     ]
     facts += [(f"lost: {loss.where}", loss.why) for loss in call.losses]
     print_table(f"call {call.call_id}", ("fact", "value"), facts)
+
+
+def _prompting(prompting: Prompting) -> str:
+    continued, outcome = prompting.continued, str(prompting.outcome)
+    if continued is not None:
+        outcome += f": {continued.length} recorded tokens, up to choice {continued.choice} of {continued.call_id}"
+    if prompting.reason is None:
+        return outcome
+    known = next((reason.sentence for reason in FallbackReason if reason == prompting.reason), prompting.reason)
+    return f"{outcome}; {known}" + ("" if prompting.detail is None else f" ({prompting.detail})")
 
 
 def _model(call: Call) -> str | None:

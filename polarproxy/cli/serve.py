@@ -19,7 +19,7 @@ from polarproxy.cli.output import console
 from polarproxy.cli.runner import base_url, running_proxy
 from polarproxy.cli.secrets import key_path, signing_key
 from polarproxy.cli.workers import listen_together, supervise
-from polarproxy.errors import BadSettings
+from polarproxy.errors import BadReply, BadSettings, EngineFailed
 from polarproxy.settings import Settings
 from polarproxy.store.database import open_database, parse_url, sqlite_file
 from polarproxy.store.migrate import upgrade
@@ -27,6 +27,7 @@ from polarproxy.store.migrate import upgrade
 if TYPE_CHECKING:
     from polarproxy.cli.workers import Worker
     from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.upstream import Upstream
 
 
 def serve(
@@ -65,6 +66,10 @@ def serve(
     keepalive: Annotated[
         float | None, typer.Option(help="Seconds of silence in a stream before a sign of life; 0: never.")
     ] = None,
+    prompts: Annotated[
+        str | None,
+        typer.Option(help="template: the engine renders every prompt; exact: later turns go on from recorded tokens."),
+    ] = None,
     websocket: Annotated[bool | None, typer.Option(help="Serve the Responses API over WebSocket too.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings file; default: ./polarproxy.toml if there is one.")
@@ -98,6 +103,7 @@ def serve(
         "keep_bodies": keep_bodies,
         "model_map": model_map,
         "keepalive": keepalive,
+        "prompts": prompts,
         "websocket": websocket,
     }
     settings = load(flags, config)
@@ -173,8 +179,23 @@ async def _greet(parts: Parts) -> None:
         else:
             said = f"engine: {facts.name} at {member.name}, model {facts.model}, logprobs {facts.logprobs_mode}"
             console.print(said, markup=False)
+        if facts is not None and settings.prompts == "exact":
+            await _say_exact(parts, member)
     for difference in parts.fleet.differences():
         console.print(difference, style="yellow", markup=False)
+
+
+async def _say_exact(parts: Parts, member: Upstream) -> None:
+    try:
+        refusal = await parts.exact.refusal(member)
+    except (EngineFailed, BadReply) as error:
+        refusal = f"it is not known whether they can be made: {error}"
+    if refusal is None:
+        console.print(f"prompts are exact at {member.name}", markup=False)
+    else:
+        console.print(
+            f"no exact prompts at {member.name}, the engine renders them: {refusal}", style="yellow", markup=False
+        )
 
 
 def _tune_garbage_collector() -> None:

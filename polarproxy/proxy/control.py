@@ -13,7 +13,7 @@ from aiohttp import web
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from polarproxy.credit.given import GivenReward
-from polarproxy.errors import BadRequest, BadReward, StoreConflict, StoreUnavailable
+from polarproxy.errors import BadReply, BadRequest, BadReward, EngineFailed, NotOffered, StoreConflict, StoreUnavailable
 from polarproxy.model import PromptMode, Session, SessionStatus
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
@@ -105,11 +105,27 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
         prompts=wanted.prompts,
         metadata=tuple(sorted(wanted.metadata.items())),
     )
+    if wanted.prompts is PromptMode.EXACT:
+        await _require_exact_prompts(parts)
     if await _store(parts.repository.session_state, session_id) is not None:
         raise StoreConflict(f"there is a session {session_id!r} already")
     await _store(parts.repository.add_session, session)
     parts.arrivals.made(session_id, session.prompts)
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
+
+
+async def _require_exact_prompts(parts: Parts) -> None:
+    """Raises `NotOffered` when no engine takes exact prompts. One that cannot be asked now may be able to."""
+    refusals: list[str] = []
+    for upstream in parts.fleet.asked:
+        try:
+            refused = await parts.exact.refusal(upstream)
+        except (EngineFailed, BadReply):
+            return
+        if refused is None:
+            return
+        refusals.append(refused)
+    raise NotOffered(f"exact prompts are not to be had: {'; '.join(dict.fromkeys(refusals))}")
 
 
 async def show_session(parts: Parts, http: web.Request) -> web.Response:
@@ -157,4 +173,5 @@ async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
     writer = parts.writer
     process = {"worker": parts.worker, "pid": os.getpid()}
     store = {"waiting": writer.waiting, "not_stored": writer.failed, "trouble": writer.trouble}
-    return _json(process | asdict(parts.stats) | store)
+    exact = {"exact_prompts": dict(parts.exact.outcomes), "reused_tokens": parts.exact.reused_tokens}
+    return _json(process | asdict(parts.stats) | store | exact)

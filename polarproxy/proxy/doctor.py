@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.engine import probe
+from polarproxy.engine.exact.template import Refused
 from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import LogprobsMode
-from polarproxy.proxy.discovery import ask, discover
+from polarproxy.proxy.discovery import RENDER_ROUTE, ask, discover, why_no_exact_prompts
+from polarproxy.proxy.exact.renders import Renders
 from polarproxy.proxy.planning import CHAT_ROUTE, plan_for
 from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.sse import DONE, EventSplitter, event_data
@@ -48,7 +50,7 @@ async def examine(upstream: Upstream, wanted: EngineName = "auto") -> list[Check
         _ids("token ids", whole),
         _ids("token ids in streams", streamed),
         _mode(facts, whole),
-        *await _exact_prompts(upstream, facts, whole),
+        *await _exact_prompts(upstream, facts),
     ]
 
 
@@ -107,26 +109,30 @@ async def _version(upstream: Upstream) -> Check:
     return Check("version", version is not None, str(version or "not shown"), "the record does not say what sampled it")
 
 
-async def _exact_prompts(upstream: Upstream, facts: EngineFacts, tried: Capture | str) -> list[Check]:
-    """The routes that continuing the very tokens of an earlier turn will need."""
-    prompt = None if isinstance(tried, str) or tried.prompt is None else list(tried.prompt)
-    cost = "later turns are re-rendered by the template, and branches fork where it differs from what was sampled"
-    status, _ = await ask(upstream, "POST", "/v1/chat/completions/render", probe.render_request(facts.model or ""))
-    checks = [Check("render", status == 200, f"/v1/chat/completions/render answers {status}", cost)]
-    ids = (prompt or [1, 2, 3])[:-1] or [1]
-    forced = {
-        "model": facts.model,
-        "messages": [{"role": "user", "content": probe.PROBE_PROMPT}],
-        "max_tokens": 1,
-        "return_token_ids": True,
-        "kv_transfer_params": {"prompt_token_ids": ids},
-    }
-    _, answer = await ask(upstream, "POST", "/v1/chat/completions", msgspec.json.encode(forced))
-    value = probe.read_json(answer)
-    honoured = isinstance(value, dict) and value.get("prompt_token_ids") == ids
-    checks.append(Check("forced prompt ids", honoured, "honoured" if honoured else "ignored or refused", cost))
-    generate = {"model": facts.model, "token_ids": ids, "sampling_params": {"max_tokens": 1}}
+async def _exact_prompts(upstream: Upstream, facts: EngineFacts) -> list[Check]:
+    """What continuing the very tokens of earlier turns needs (`prompts = exact`)."""
+    cost = "no exact prompts: later turns are rendered anew, and branches fork where that differs from what was sampled"
+    status, _ = await ask(upstream, "POST", RENDER_ROUTE, probe.render_request(facts.model or ""))
+    try:
+        unable = await why_no_exact_prompts(upstream, facts)
+        template = None if unable is not None else await _template(upstream, facts)
+    except (BadReply, EngineTimeout, EngineUnreachable) as error:
+        unable = template = str(error)
+    checks = [
+        Check("render", status == 200, f"{RENDER_ROUTE} answers {status}", cost),
+        Check("prompt ids with a chat", unable is None, unable or "they are used", cost),
+    ]
+    if unable is None:
+        found = "where its turns end is known"
+        checks.append(Check("chat template for exact prompts", template is None, template or found, cost))
+    generate = {"model": facts.model, "token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 1}}
     status, _ = await ask(upstream, "POST", "/inference/v1/generate", msgspec.json.encode(generate))
     versions = "weight versions inside one reply are not recorded"
-    checks.append(Check("generate", status == 200, f"/inference/v1/generate answers {status}", versions))
-    return checks
+    return [*checks, Check("generate", status == 200, f"/inference/v1/generate answers {status}", versions)]
+
+
+async def _template(upstream: Upstream, facts: EngineFacts) -> str | None:
+    """Why the engine's own chat template cannot be continued. None: it can."""
+    fields = {"model": msgspec.Raw(msgspec.json.encode(facts.model))}
+    found = await Renders(upstream).template(fields, upstream.own_head)
+    return found.detail if isinstance(found, Refused) else None

@@ -59,6 +59,12 @@ class Upstream:
         """Requests of clients that were sent to it since the process started."""
 
     @property
+    def own_head(self) -> dict[str, str]:
+        """The headers of a request of our own."""
+        head = {"Content-Type": "application/json"}
+        return head | {"Authorization": f"Bearer {self._key}"} if self._key else head
+
+    @property
     def in_flight(self) -> int:
         """Requests that it is busy with."""
         return self._pool.busy
@@ -92,10 +98,7 @@ class Upstream:
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a request of our own; raises `EngineTimeout`, `EngineUnreachable`."""
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        async with await self._pool.send(method, path, headers, body) as answer:
+        async with await self._pool.send(method, path, self.own_head, body) as answer:
             self.refused = answer.status in (401, 403)
             return answer.status, await answer.read()
 

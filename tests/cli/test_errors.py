@@ -221,8 +221,9 @@ async def test_the_doctor_finds_a_sound_engine_sound() -> None:
     assert checks["token ids"]
     assert checks["token ids in streams"]
     assert checks["logprobs of the sampling distribution"]
-    assert checks["forced prompt ids"]
-    assert not checks["render"]
+    assert checks["render"]
+    assert checks["prompt ids with a chat"]
+    assert checks["chat template for exact prompts"]
     assert code == 0
 
 

@@ -82,6 +82,14 @@ class FakeEngine:
         self.requests: list[Received] = []
         self.disconnects: list[Disconnect] = []
         self.healthy = True
+        self.takes_prompts = True
+        """Whether prompt ids that come with a chat are used; else they are ignored, as by older versions."""
+        self.render_status = 200
+        """What renderings are answered with; 403 is a server without --enable-scale-out."""
+        self.renders_left: int | None = None
+        """How many renderings succeed all the same before `render_status` counts. None: none."""
+        self.holds_renders = False
+        """Whether renderings wait until `release`."""
         self._script, self._text_script = script, text_script or always(compose("1"))
         self._port, self._processed, self._turns, self._text_turns = port, processed, 0, 0
         self._released, self._changed = asyncio.Event(), asyncio.Event()
@@ -111,6 +119,17 @@ class FakeEngine:
         async with asyncio.timeout(seconds):
             while not condition(self):
                 await self._changed.wait()
+
+    async def render_turn(self, request: web.Request) -> None:
+        """Returns when a rendering may be answered."""
+        if not self.holds_renders:
+            return
+        try:
+            await self._released.wait()
+        except asyncio.CancelledError:
+            self.disconnects.append(Disconnect(request[RECEIVED], 0, time.monotonic()))
+            self._notify()
+            raise
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=BODY_LIMIT, middlewares=[self._middleware])
@@ -157,6 +176,8 @@ class FakeEngine:
         if turn.faults.refuse or turn.faults.status:
             return _refused(request, turn.faults)
         chat = _decoded(received.body, ChatRequest)
+        if not self.takes_prompts:
+            chat = msgspec.structs.replace(chat, kv_transfer_params=None)
         check_chat(chat, self.model, self.max_model_len)
         reply = answer(
             chat,

@@ -1,4 +1,4 @@
-"""The fake engine's routes that sample nothing: models, health, version, and the toy tokenizer."""
+"""The fake engine's routes that sample nothing: models, health, version, the toy tokenizer, and renderings by it."""
 
 import json
 import time
@@ -16,6 +16,11 @@ class Served(Protocol):
     model: str
     max_model_len: int
     healthy: bool
+    render_status: int
+    renders_left: int | None
+
+    async def render_turn(self, request: web.Request) -> None:
+        """Returns when a rendering may be answered."""
 
 
 class SideRoutes:
@@ -26,6 +31,7 @@ class SideRoutes:
         router.add_get("/v1/models", self._models)
         router.add_get("/health", self._health)
         router.add_get("/version", self._version)
+        router.add_post("/v1/chat/completions/render", self._render)
         router.add_post("/tokenize", self._tokenize)
         router.add_post("/detokenize", self._detokenize)
 
@@ -62,6 +68,18 @@ class SideRoutes:
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response(body=compact({"version": "0.32.0"}))
+
+    async def _render(self, request: web.Request) -> web.Response:
+        engine, asked = self._engine, json.loads(await request.read())
+        await engine.render_turn(request)
+        if engine.renders_left is not None:
+            engine.renders_left -= 1
+        if engine.render_status != 200 and (engine.renders_left is None or engine.renders_left < 0):
+            return web.Response(status=engine.render_status, body=b"{}")
+        tokens = toy_tokenizer.prompt_ids(
+            asked["messages"], asked.get("tools"), begun=asked.get("add_generation_prompt", True)
+        )
+        return web.json_response(body=compact({"request_id": "chatcmpl-1", "token_ids": tokens}))
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         asked = json.loads(await request.read())

@@ -76,8 +76,10 @@ def assistant_pieces(
     return [*pieces, ("mark", "<|im_end|>")]
 
 
-def prompt_ids(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
-    """Token ids of a chat prompt that ends where the assistant's turn starts."""
+def prompt_ids(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, *, begun: bool = True
+) -> list[int]:
+    """Token ids of a chat prompt that ends where the assistant's turn starts, or, unless it is `begun`, just before."""
     ids: list[int] = []
     if tools:
         ids += encode("<|im_start|>tools\n" + json.dumps(tools, ensure_ascii=False) + "<|im_end|>\n")
@@ -90,7 +92,7 @@ def prompt_ids(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[st
             ids += encode(_text(message.get("content")))
             ids.append(END_OF_TURN)
         ids += encode("\n")
-    return ids + encode("<|im_start|>assistant\n")
+    return ids + encode("<|im_start|>assistant\n") if begun else ids
 
 
 def _assistant(message: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from polarproxy.wire.sse import DONE, event_data
 
 if TYPE_CHECKING:
     from polarproxy.engine.capture import Capture
-    from polarproxy.model import Call, Completion, TokenIds
+    from polarproxy.model import Call, Completion, Continued, TokenIds
     from polarproxy.wire.neutral.reply import Piece
     from polarproxy.wire.neutral.request import Request
 
@@ -43,6 +43,15 @@ class Prompted:
     _reader: PieceReader | None = field(default_factory=PieceReader)
     """None: the reply cannot be read."""
     _pieces: list[Piece] = field(default_factory=list)
+
+    def goes_on_from(self, continued: Continued) -> None:
+        """A recorded turn was found; whether a prompt can be made of it is not known yet."""
+        self.prompting = replace(self.prompting, continued=continued)
+
+    def take(self, prompt: TokenIds) -> None:
+        """The engine is given this prompt."""
+        self.prompt = prompt
+        self.prompting = Prompting(PromptOutcome.EXACT, self.prompting.continued)
 
     def fall_back(self, reason: FallbackReason, detail: str | None = None) -> None:
         """The engine renders the prompt after all; what the request was going on from stays known."""

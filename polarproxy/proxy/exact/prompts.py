@@ -71,6 +71,19 @@ class ExactPrompts:
             engine.able = asyncio.create_task(why_no_exact_prompts(upstream, await upstream.facts()))
         return await asyncio.shield(engine.able)
 
+    async def refusal(self, upstream: Upstream) -> str | None:
+        """Why there will be no exact prompts with an engine and its own template, for a person to read. None: there will.
+
+        Raises `EngineTimeout`, `EngineUnreachable`, `BadReply` when it cannot be found out now.
+        """
+        unable = await self.why_unable(upstream)
+        if unable is not None:
+            return unable
+        facts = await upstream.facts()
+        fields = {} if facts.model is None else {"model": msgspec.Raw(msgspec.json.encode(facts.model))}
+        template = await self._engine(upstream).renders.template(fields, upstream.own_head)
+        return template.detail if isinstance(template, Refused) else None
+
     def _engine(self, upstream: Upstream) -> _Engine:
         engine = self._engines.get(upstream)
         if engine is None or engine.life != upstream.life:
@@ -96,7 +109,7 @@ class ExactPrompts:
         if isinstance(found, Fallback):
             prompted.fall_back(found.reason, found.detail)
             return None
-        prompted.prompt = found.prompt
+        prompted.take(found.prompt)
         return vllm.forced(exchange.plan.body, found.prompt)
 
     async def _prompt(
@@ -127,7 +140,7 @@ class ExactPrompts:
             return Fallback(match)
         known = match.known
         length = len(known.prompt) + len(known.completion.token_ids)
-        prompted.prompting = Prompting(PromptOutcome.EXACT, Continued(known.call_id, known.choice, length))
+        prompted.goes_on_from(Continued(known.call_id, known.choice, length))
         made = await _continue(renders, asked, match, template, head)
         limit = exchange.facts.max_model_len
         if not isinstance(made, Fallback) and limit is not None and len(made.prompt) >= limit:

@@ -1,0 +1,1 @@
+"""Exact prompts at the proxy, with the fake engine and its toy template."""
