@@ -179,7 +179,7 @@ async def _greet(parts: Parts) -> None:
         else:
             said = f"engine: {facts.name} at {member.name}, model {facts.model}, logprobs {facts.logprobs_mode}"
             console.print(said, markup=False)
-        if facts is not None and settings.prompts == "exact":
+        if facts is not None and parts.settings.prompts == "exact":
             await _say_exact(parts, member)
     for difference in parts.fleet.differences():
         console.print(difference, style="yellow", markup=False)
