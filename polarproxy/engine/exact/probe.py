@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from polarproxy.engine.exact.conversation import FIRST, SECOND, render_body, user
-from polarproxy.engine.exact.cut import common_prefix, overlap
+from polarproxy.engine.exact.cut import common_prefix, end_of_words, overlap
 from polarproxy.engine.exact.template import Refused, Standing, TemplateFacts
 from polarproxy.model import FallbackReason
 
@@ -111,6 +111,8 @@ def probe(settings: Settings) -> Probe:
         for name, scene in scenes.items():
             for wording, (said, follows) in enumerate(_WORDINGS):
                 wanted[name, place, wording] = render_body(given, [*head, scene.turn(said), *scene.after(follows)])
+    for wording, word in enumerate((FIRST, SECOND)):
+        wanted["alone", 0, wording] = render_body(given, [*_HEADS[0], _text(word)], prompt=False)
     wanted["prompt", 0, 0] = render_body(given, _HEADS[0])
     used = [*_HEADS[0], _called("walk", word=FIRST, ids="used"), _result(ids="used")]
     wanted["ids", 0, 0] = render_body(given, used)
@@ -121,10 +123,9 @@ def read(probe: Probe, answers: Sequence[TokenIds | None]) -> TemplateFacts | Re
     """What the renderings of a probe's bodies tell, in their order."""
     found = dict(zip(probe.names, answers, strict=True))
     text, system = _standing(found, "text"), _standing(found, "system")
-    calls = min(
-        _standing(found, "call"),
-        *(_standing(found, name) for name in ("calls", "answered") if found[name, 0, 0] is not None),
-    )
+    # Where one of these shows no end, neither does a request like it; only whether it depends on what came before counts.
+    others = [standing for name in ("calls", "answered") if (standing := _standing(found, name))]
+    calls = min(_standing(found, "call"), *others, Standing.SHORT)
     if text is Standing.NONE and calls is Standing.NONE:
         reason = FallbackReason.TEMPLATE_REFUSED
         return Refused(reason, f"{reason.sentence}: of two different turns nothing, or not the end, can be told apart")
@@ -178,20 +179,29 @@ def _call_close(found: _Found) -> int | None:
 
     Templates that show such arguments show them as they are; of the others nothing can be told.
     """
-    text, call, bare = (_ending(found, scene, 0) for scene in ("text", "call", "bare"))
-    if text is not None and call is not None:
-        close = int(text.glue.array[0])
-        if call.glue.array.tolist().count(close) == 1:
-            return close
+    call, bare = _ending(found, "call", 0), _ending(found, "bare", 0)
+    close = _text_close(found)
+    if close is not None and call is not None and call.glue.array.tolist().count(close) == 1:
+        return close
     return None if bare is None else int(bare.glue.array[0])
 
 
+def _text_close(found: _Found) -> int | None:
+    """The token that ends a text that nothing follows yet."""
+    first, second = found["alone", 0, 0], found["alone", 0, 1]
+    if first is None or second is None:
+        return None
+    start = end_of_words(first, second)
+    return None if start is None or start == len(first) else int(first.array[start])
+
+
 def _header(found: _Found) -> int | None:
+    """The last token between the generation prompt and a text, where a turn in the history begins as the prompt ends."""
     begun, text, other = found["prompt", 0, 0], found["text", 0, 0], found["text", 0, 1]
     if begun is None or text is None or other is None:
         return None
-    start, words = common_prefix(begun, text), common_prefix(text, other)
-    return int(text.array[words - 1]) if words > start else None
+    words = common_prefix(text, other)
+    return int(text.array[words - 1]) if text.startswith(begun) and words > len(begun) else None
 
 
 def _fingerprint(answers: Sequence[TokenIds | None]) -> str:

@@ -41,6 +41,8 @@ class Family(Protocol):
     name: str
     calls: bool
     """Whether its template shows tool calls."""
+    stray: Mark
+    """A marker that a model may sample in the middle of a text; engines leave it out of the text."""
 
     def sampled(self, said: Said) -> list[Piece]:
         """What the model samples after the generation prompt, its end token included."""
@@ -67,6 +69,7 @@ def words(content: Any) -> str:
 
 
 class Qwen3:
+    stray = Mark("<|im_start|>")
     name, calls = "qwen3", True
     end = Mark("<|im_end|>")
 
@@ -125,6 +128,7 @@ class Qwen3:
 
 
 class Llama:
+    stray = Mark("<|start_header_id|>")
     name, calls = "llama3_1", False
     end = Mark("<|eot_id|>")
 
@@ -146,6 +150,7 @@ class Llama:
 
 
 class DeepSeek:
+    stray = Mark("<｜User｜>")
     name, calls = "deepseek_v3", False
     end = Mark("<｜end▁of▁sentence｜>")
 
@@ -167,6 +172,7 @@ class DeepSeek:
 
 
 class GptOss:
+    stray = Mark("<|constrain|>")
     name, calls = "gptoss", True
 
     def sampled(self, said: Said) -> list[Piece]:

@@ -142,19 +142,16 @@ class Simulation:
 
     def _answer(self, body: Json, prompt: TokenIds) -> None:
         """The model samples a turn, which is recorded and comes back."""
-        called = self.family.calls and self.chance(2)
-        limit = 1 if self.family.name == "gptoss" else 2
-        objects = st.dictionaries(plain, values, max_size=2)
-        calls = tuple(
-            (self.draw(st.sampled_from(["look", "write_file"])), self.draw(spelled(self.draw(objects))))
-            for _ in range(self.draw(st.integers(1, limit)) if called else 0)
-        )
-        reasoning = self.draw(plain) if self.family.name in ("qwen3", "gptoss") else ""
-        said = Said(self.draw(plain), reasoning, calls)
+        said = self._meant()
         ids = self._odd(self.family.sampled(said))
-        message = {"role": "assistant", "content": said.text, "tool_calls": self._told(calls), "reasoning": reasoning}
-        finish = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
-        if not calls and len(ids) > 1 and self.chance(2):
+        message: Json = {"role": "assistant", "content": said.text, "reasoning": said.reasoning}
+        finish = FinishReason.STOP
+        if said.calls:
+            message["tool_calls"] = self._told(said.calls)
+            finish = FinishReason.TOOL_CALLS
+        elif self.chance(4):
+            ids = [*ids[:-1], *self._ids([self.family.stray]), ids[-1]]
+        elif len(ids) > 1 and self.chance(2):
             ids, finish = ids[: self.draw(st.integers(1, len(ids) - 1))], FinishReason.LENGTH
             message["content"], message["reasoning"] = self.family.parsed(self.renderer.decode(ids))
         recorded = Recorded(prompt, TokenIds.of(ids), finish, None)
@@ -162,6 +159,16 @@ class Simulation:
         self.known[len(self.messages)] = recorded
         self.messages.append({name: value for name, value in message.items() if value or name in ("role", "content")})
         self._go_on(self.messages[-1].get("tool_calls", ()))
+
+    def _meant(self) -> Said:
+        limit = 1 if self.family.name == "gptoss" else 2
+        objects = st.dictionaries(plain, values, max_size=2)
+        calls = tuple(
+            (self.draw(st.sampled_from(["look", "write_file"])), self.draw(spelled(self.draw(objects))))
+            for _ in range(self.draw(st.integers(1, limit)) if self.family.calls and self.chance(2) else 0)
+        )
+        reasoning = self.draw(plain) if self.family.name in ("qwen3", "gptoss") else ""
+        return Said(self.draw(plain), reasoning, calls)
 
     def _told(self, calls: Sequence[tuple[str, str]]) -> list[Json]:
         told = []

@@ -13,7 +13,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 import msgspec
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from polarproxy.engine.exact.conversation import rendered_ids
 from polarproxy.engine.exact.probe import probe, read
@@ -164,3 +164,13 @@ class Templated:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def toy(template: str, marks: Sequence[str]) -> Templated:
+    """A template over a tokenizer of single bytes and the given marks of turns; needs nothing from anywhere."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={char: id for id, char in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(marks))
+    return Templated("toy", tokenizer, {"chat_template": template})
