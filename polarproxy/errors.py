@@ -74,6 +74,14 @@ class WrongDatabase(PolarproxyError):
     """The database URL cannot be used: unknown scheme, foreign content, or another schema version."""
 
 
+class UpstreamInUse(PolarproxyError):
+    """An upstream cannot be added, drained or removed like this now."""
+
+
+class ProxyRefused(PolarproxyError):
+    """A running proxy could not be reached, or did not do what a command asked of it."""
+
+
 class NotOffered(PolarproxyError):
     """What was asked for is not offered, by this proxy or by the engine behind it."""
 
@@ -88,10 +96,6 @@ class BadReward(PolarproxyError):
 
 class BadExport(PolarproxyError):
     """An export cannot be made from these sessions with these options."""
-
-
-class Collapsed(PolarproxyError):
-    """Groups have no spread in their rewards, and the export was to fail then."""
 
 
 class BadArchive(PolarproxyError):

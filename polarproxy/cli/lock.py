@@ -25,12 +25,7 @@ def only_proxy(settings: Settings) -> Iterator[None]:
     if path is None or not path.parent.is_dir():
         yield
         return
-    beside = path.with_name(path.name + ".lock")
-    try:
-        opened = beside.open("wb")
-    except OSError as error:
-        raise BadSettings(f"{beside}, which keeps other proxies off, cannot be made: {error.strerror}") from error
-    with opened as lock:
+    with path.with_name(path.name + ".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -10,7 +10,7 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
-from polarproxy.cli import calls, db, reward, sessions, trajectories
+from polarproxy.cli import calls, db, reward, sessions, trajectories, upstreams
 from polarproxy.cli.admin_key import admin_key
 from polarproxy.cli.demo import demo
 from polarproxy.cli.doctor import doctor
@@ -64,6 +64,7 @@ app.add_typer(calls.app, name="calls")
 app.add_typer(trajectories.app, name="trajectories")
 app.add_typer(reward.app, name="reward")
 app.add_typer(db.app, name="db")
+app.add_typer(upstreams.app, name="upstreams")
 
 _WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
@@ -78,12 +79,6 @@ def run() -> None:
     except DBAPIError as error:
         _complain(f"the database refused: {error.orig}")
         sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        # A file that was named on the command line, or stands beside one.
-        _complain(f"{error.filename}: {error.strerror}")
-        sys.exit(2)
 
 
 def _complain(text: str) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from polarproxy.errors import BadKey, BadRequest, PolarproxyError
 from polarproxy.model import Dialect
-from polarproxy.proxy import control
+from polarproxy.proxy import control, fleet_control
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
@@ -21,8 +21,9 @@ from polarproxy.proxy.fleet import Fleet
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.keys import Signer, is_session_key
 from polarproxy.proxy.listing import serve_models
+from polarproxy.proxy.muster import Muster
 from polarproxy.proxy.outlet import HttpOutlet
-from polarproxy.proxy.parts import Parts
+from polarproxy.proxy.parts import Parts, Stats
 from polarproxy.proxy.passthrough import may_pass, only_refusal, passthrough
 from polarproxy.proxy.recorder import Recorder
 from polarproxy.proxy.replies import refuse, refuse_for
@@ -55,6 +56,10 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("GET", "/api/sessions/{session_id}/rewards", control.show_rewards),
     ("POST", "/api/policy", control.set_policy),
     ("GET", "/api/stats", control.show_stats),
+    ("GET", "/api/upstreams", fleet_control.list_upstreams),
+    ("POST", "/api/upstreams", fleet_control.add_upstream),
+    ("POST", "/api/upstreams/{id}/drain", fleet_control.drain_upstream),
+    ("DELETE", "/api/upstreams/{id}", fleet_control.remove_upstream),
 )
 
 
@@ -68,12 +73,15 @@ async def open_parts(
     """
     repository = Repository(engine)
     writer = Writer(engine, settings.queue_size)
-    fleet = Fleet(settings)
+    fleet, stats = Fleet(settings), Stats()
+    exact = ExactPrompts(repository)
+    muster = Muster(engine, fleet, writer, stats, exact, worker)
     arrivals = arrivals_of(engine, repository, settings.store_timeout)
     try:
         latest = max(settings.policy_version, repository.latest_policy_version())
         arrivals.policy_version = repository.set_policy_version(latest)
         fleet.start()
+        await muster.start()
         yield Parts(
             settings=settings,
             signer=Signer(secret, settings.admin_key),
@@ -83,10 +91,12 @@ async def open_parts(
             arrivals=arrivals,
             recorder=Recorder(writer, arrivals, settings),
             roots=Roots(),
-            exact=ExactPrompts(repository),
-            worker=worker,
+            exact=exact,
+            muster=muster,
+            stats=stats,
         )
     finally:
+        await muster.close()
         await fleet.close()
         writer.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -169,9 +169,15 @@ async def set_policy(parts: Parts, http: web.Request) -> web.Response:
 
 
 async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
-    """`GET /api/stats`: counts of this process since it started."""
-    writer = parts.writer
-    process = {"worker": parts.worker, "pid": os.getpid()}
-    store = {"waiting": writer.waiting, "not_stored": writer.failed, "trouble": writer.trouble}
-    exact = {"exact_prompts": dict(parts.exact.outcomes), "reused_tokens": parts.exact.reused_tokens}
-    return _json(process | asdict(parts.stats) | store | exact)
+    """`GET /api/stats`: counts of all processes of the database since they started, and of each."""
+    reports = (parts.muster.own(), *parts.muster.others)
+    total: Counter[str] = Counter()
+    exact: Counter[str] = Counter()
+    for report in reports:
+        total.update(report.counts)
+        exact.update(report.exact_prompts)
+    each = [
+        {"host": one.host, "pid": one.pid, "worker": one.worker, **one.counts, "exact_prompts": one.exact_prompts}
+        for one in reports
+    ]
+    return _json({**total, "exact_prompts": exact, "trouble": parts.writer.trouble, "processes": each})

@@ -16,6 +16,7 @@ from polarproxy.errors import EngineFailed
 from polarproxy.proxy.names import ModelNames
 from polarproxy.proxy.ring import nearest
 from polarproxy.proxy.upstream import Upstream
+from polarproxy.store.roster import UpstreamState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = 50_000
 """Sessions whose engine is remembered, to be counted."""
+_OUT = (UpstreamState.REMOVED, UpstreamState.CUT)
 _BREATH_S = 0.2
 """Between two rounds of checks, however many calls fail."""
 
@@ -47,7 +49,10 @@ class Fleet:
         self._names = ModelNames(settings.model_map)
         self._woken = asyncio.Event()
         self.members: tuple[Upstream, ...] = tuple(map(self._made, settings.upstreams))
-        """In the order in which they were named."""
+        """Those of the settings in their order, then those that were added."""
+        self._set_up = {member.name: member.base for member in self.members}
+        self._left: list[Upstream] = []
+        """Those that were removed and are still busy."""
         self._homes: OrderedDict[str, Upstream] = OrderedDict()
         self._watching: asyncio.Task[None] | None = None
         self.moved = 0
@@ -65,8 +70,40 @@ class Fleet:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait((self._watching,))
-        for member in self.members:
+        for member in (*self.members, *self._left):
             await member.close()
+
+    async def change(self, changes: Mapping[str, UpstreamState]) -> None:
+        """From now on the engines are those of the settings with these changes, by name. What is under way goes on, but for
+        engines that are to be cut off."""
+        names = dict.fromkeys((*self._set_up, *changes))
+        wanted = [name for name in names if changes.get(name) not in _OUT]
+        there = {member.name: member for member in self.members}
+        gone = [member for name, member in there.items() if name not in wanted]
+        if wanted:
+            self.members = tuple(there.get(name) or self._newcomer(name) for name in wanted)
+        for member in self.members:
+            member.draining = changes.get(member.name) is UpstreamState.DRAINING
+        self._left = [member for member in (*self._left, *gone) if member.in_flight]
+        for member in gone:
+            if changes[member.name] is UpstreamState.CUT:
+                await member.close()
+
+    def _newcomer(self, name: str) -> Upstream:
+        """Gets no calls before it was looked at, so that none has to wait for that."""
+        made = self._made(self._set_up.get(name, name))
+        made.trouble = f"the engine at {name} has not been looked at yet"
+        self._woken.set()
+        return made
+
+    async def try_out(self, base: str) -> str | None:
+        """Why an engine cannot be added. None: it answers."""
+        made = Upstream(base, self._settings)
+        try:
+            await made.facts()
+            return None if made.known is not None else made.why_unknown()
+        finally:
+            await made.close()
 
     async def choose(self, session_id: str | None, asked: str | None) -> Chosen:
         """Engine and model for a request that asks for this model. None: it belongs to no session; names no model."""
@@ -166,7 +203,7 @@ class Fleet:
 
     def troubles(self) -> list[str]:
         """Why engines are not asked now, one sentence for each of those."""
-        return [member.trouble for member in self.members if member.trouble is not None]
+        return [member.trouble for member in self.members if member.trouble is not None and not member.draining]
 
     def differences(self) -> list[str]:
         """In what the engines differ that matters to what is trained, one sentence each."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.keys import Signer
+    from polarproxy.proxy.muster import Muster
     from polarproxy.proxy.recorder import Recorder
     from polarproxy.proxy.roots import Roots
     from polarproxy.settings import Settings
@@ -42,6 +43,5 @@ class Parts:
     recorder: Recorder
     roots: Roots
     exact: ExactPrompts
-    worker: int | None = None
-    """Its number among the processes of one port, from 1. None: it is the only one."""
-    stats: Stats = field(default_factory=Stats)
+    muster: Muster
+    stats: Stats

@@ -19,6 +19,7 @@ from polarproxy.errors import (
     StoreConflict,
     StoreUnavailable,
     TooLarge,
+    UpstreamInUse,
 )
 from polarproxy.model import Dialect
 from polarproxy.proxy.dialects import ERRORS
@@ -33,6 +34,7 @@ _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (NotFound, 404),
     (SessionClosed, 409),
     (StoreConflict, 409),
+    (UpstreamInUse, 409),
     (TooLarge, 413),
     (NotOffered, 501),
     (StoreUnavailable, 503),
