@@ -12,7 +12,7 @@ from polarproxy.cli.conversation import conversation
 from polarproxy.cli.label import label
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.recipes import rebuild
+from polarproxy.cli.recipes import rebuilt
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.model import FallbackReason
 
@@ -70,9 +70,9 @@ def show_call(
     with open_repository(db) as repository:
         captured = repository.call(call_id)
         call = captured.call
-        judged, trajectory = rebuild(repository.session(call.session_id), repository.calls(call.session_id))
+        whole = rebuilt(repository.session(call.session_id), repository.calls(call.session_id))
         texts = spellings(repository, [call], tokenizer)
-    why, kind = _verdicts(trajectory, call.call_id), judged.verdicts[call.call_id]
+    why, kind = _verdicts(whole.trajectory, call.call_id), whole.judged.verdicts[call.call_id]
     if as_json:
         print_json(_as_json(call, captured.delivered, why, texts) | {"kind": asdict(kind)})
         return

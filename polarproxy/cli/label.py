@@ -11,7 +11,7 @@ import typer
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import print_json, print_table
-from polarproxy.cli.recipes import rebuild
+from polarproxy.cli.recipes import rebuilt
 from polarproxy.model import CallKind, Label
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ def label(
 
 def _verdict(repository: Repository, call_id: str) -> Verdict:
     session_id = repository.call(call_id).call.session_id
-    judged, _ = rebuild(repository.session(session_id), repository.calls(session_id))
-    return judged.verdicts[call_id]
+    found = rebuilt(repository.session(session_id), repository.calls(session_id))
+    return found.judged.verdicts[call_id]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polarproxy.rollout.recipe import harnesses_folder
-from polarproxy.trajectory.branches import build_trajectory
-from polarproxy.trajectory.kinds import judge
+from polarproxy.trajectory.rebuilt import rebuild
 from polarproxy.trajectory.recipes import read_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from polarproxy.model import CapturedCall, Session
-    from polarproxy.trajectory.branches import Trajectory
-    from polarproxy.trajectory.kinds import Judged
+    from polarproxy.trajectory.rebuilt import Rebuilt
     from polarproxy.trajectory.recipes import Recipe
 
 
@@ -24,7 +22,6 @@ def known_recipes() -> tuple[Recipe, ...]:
     return tuple(read_recipe(file.read_bytes(), str(file)) for file in files)
 
 
-def rebuild(session: Session, calls: Iterable[CapturedCall]) -> tuple[Judged, Trajectory]:
-    """The calls of a session with their kinds, and its trajectory."""
-    judged = judge(calls, known_recipes(), session.harness)
-    return judged, build_trajectory(session.session_id, judged.calls)
+def rebuilt(session: Session, calls: Iterable[CapturedCall], recipes: Sequence[Recipe] | None = None) -> Rebuilt:
+    """A stored session, rebuilt. `recipes`: None reads them."""
+    return rebuild(session.session_id, calls, known_recipes() if recipes is None else recipes, session.harness)

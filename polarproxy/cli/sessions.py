@@ -9,7 +9,7 @@ import typer
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.recipes import rebuild
+from polarproxy.cli.recipes import rebuilt
 
 app = typer.Typer(no_args_is_help=True, help="Rollouts as recorded.")
 
@@ -50,7 +50,8 @@ def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
     with open_repository(db) as repository:
         session = repository.session(session_id)
         calls = repository.call_summaries(session_id)
-        judged, trajectory = rebuild(session, repository.calls(session_id))
+        whole = rebuilt(session, repository.calls(session_id))
+    judged, trajectory = whole.judged, whole.trajectory
     coverage = {
         "branches": len(trajectory.branches),
         "captured_tokens": trajectory.captured_tokens,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.recipes import rebuild
+from polarproxy.cli.recipes import rebuilt
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ def show_trajectory(
         session = repository.session(session_id)
         calls = repository.calls(session_id)
         texts = spellings(repository, [captured.call for captured in calls], tokenizer)
-    judged, trajectory = rebuild(session, calls)
+    whole = rebuilt(session, calls)
+    judged, trajectory, repeats, agents = whole.judged, whole.trajectory, whole.repeats(), whole.agents()
     if as_json:
-        print_json(_as_json(trajectory))
+        told = {"repeats": [asdict(repeat) for repeat in repeats], "agents": [asdict(agent) for agent in agents]}
+        print_json(_as_json(trajectory) | told)
         return
     columns = ("branch", "turns", "tokens", "trained", "parent branch", "shared prefix", "calls")
     rows = [_row(branch) for branch in trajectory.branches]
@@ -47,6 +49,14 @@ def show_trajectory(
             for entry in trajectory.left_out
         ]
         print_table("left out", ("call", "choice", "kind", "reason", "sampled tokens"), left_out)
+    if repeats:
+        again = [(repeat.call_id, repeat.of, repeat.kind, repeat.evidence) for repeat in repeats]
+        print_table("asked again", ("call", "first asked by", "what", "evidence"), again)
+    if any(agent.is_subagent for agent in agents):
+        made = [
+            (agent.name, len(agent.calls), agent.parent, agent.spawned_by, agent.evidence or None) for agent in agents
+        ]
+        print_table("agents", ("agent", "calls", "made by", "in call", "evidence"), made)
     coverage = "nothing was sampled" if trajectory.coverage is None else f"{trajectory.coverage:.1%}"
     console.print(
         f"coverage {coverage}: {trajectory.trained_tokens} of {trajectory.captured_tokens} sampled tokens trained"

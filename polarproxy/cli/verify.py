@@ -11,15 +11,16 @@ from rich.progress import track
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
-from polarproxy.cli.recipes import rebuild
+from polarproxy.cli.recipes import known_recipes, rebuilt
 from polarproxy.errors import StoreDamaged
 from polarproxy.trajectory.integrity import Severity
-from polarproxy.trajectory.integrity_session import SessionIntegrity, check_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from polarproxy.store.repository import Repository
+    from polarproxy.trajectory.integrity_session import SessionIntegrity
+    from polarproxy.trajectory.recipes import Recipe
 
 _SHOWN = 20
 
@@ -39,13 +40,14 @@ def verify(
 
     Example: polarproxy verify --session demo-1
     """
+    recipes = known_recipes()
     checked: list[SessionIntegrity] = []
     damaged: dict[str, str] = {}
     with open_repository(db) as repository:
         names = repository.session_ids() if session is None else [repository.session(session).session_id]
         for name in track(names, "verifying", console=errors, disable=not errors.is_terminal):
             try:
-                checked.append(_check(repository, name))
+                checked.append(_check(repository, name, recipes))
             except StoreDamaged as error:
                 damaged[name] = str(error)
         latest = repository.latest_policy_version() if version is None else version
@@ -57,9 +59,8 @@ def verify(
         raise typer.Exit(1)
 
 
-def _check(repository: Repository, session_id: str) -> SessionIntegrity:
-    judged, trajectory = rebuild(repository.session(session_id), repository.calls(session_id))
-    return check_session(judged, trajectory)
+def _check(repository: Repository, session_id: str, recipes: Sequence[Recipe]) -> SessionIntegrity:
+    return rebuilt(repository.session(session_id), repository.calls(session_id), recipes).integrity()
 
 
 def _as_json(checked: Sequence[SessionIntegrity], damaged: dict[str, str], latest: int) -> dict[str, Any]:

@@ -11,12 +11,9 @@ from polarproxy.credit.advantages import ESTIMATORS, advantages
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import form_groups
 from polarproxy.errors import BadExport
-from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import by_class, find_drifts
-from polarproxy.trajectory.forest import build_forest
-from polarproxy.trajectory.integrity_session import check_session
-from polarproxy.trajectory.kinds import judge
 from polarproxy.trajectory.merging import MERGES
+from polarproxy.trajectory.rebuilt import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,16 +113,15 @@ class Collection:
         """The rows of one session; what is left out of it goes to the account."""
         account = self.account
         calls = self._repository.calls(session.session_id)
-        judged = judge(calls, self._recipes, session.harness)
-        forest = build_forest(judged.calls)
-        trajectory = trajectory_of(session.session_id, forest, dict(MERGES)[account.options.merge])
+        merge = dict(MERGES)[account.options.merge]
+        rebuilt = rebuild(session.session_id, calls, self._recipes, session.harness, merge)
+        trajectory, integrity = rebuilt.trajectory, rebuilt.integrity()
         account.sessions += 1
         account.calls += len(calls)
-        account.kinds.update(judged.kinds())
+        account.kinds.update(rebuilt.judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
-        account.drifts.update(by_class(find_drifts(forest, self._texts(calls))))
-        integrity = check_session(judged, trajectory)
+        account.drifts.update(by_class(find_drifts(rebuilt.forest, self._texts(calls))))
         account.findings.update(finding.code.value for finding in integrity.findings)
         reason = self._why_not(session, trajectory)
         if reason is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallKind, CallStatus, Caveat, FinishReason
+from polarproxy.trajectory.repeats import superseded
 
 if TYPE_CHECKING:
     from polarproxy.model import Call, Completion
@@ -44,6 +45,8 @@ class Reason(StrEnum):
     """It is not known to have reached the client, and no later prompt contains it."""
     EXTRA_CHOICE = "extra_choice"
     """One of several choices, and no later prompt contains it."""
+    SUPERSEDED = "superseded"
+    """It was asked again: a retry of the client, or a stream that broke off."""
     DISCARDED_AT_LENGTH = "discarded_at_length"
     """Cut by the length limit; the harness asked again without it."""
     NOT_SAMPLED = "not_sampled"
@@ -139,4 +142,6 @@ def why_not(forest: Forest, place: int) -> Reason | None:
         return Reason.UNKNOWN_KIND if node.captured.kind is CallKind.UNKNOWN else Reason.SIDE_CALL
     if forest.children[place]:
         return None
+    if superseded(forest, place) is not None:
+        return Reason.SUPERSEDED
     return _unused(node) or (Reason.DISCARDED_AT_LENGTH if _discarded(forest, place) else None)

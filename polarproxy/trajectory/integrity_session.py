@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polarproxy.model import CallKind
+from polarproxy.model import TOKEN_BYTES, CallKind
 from polarproxy.trajectory.integrity import Code, Finding, Severity, check_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from polarproxy.trajectory.branches import Branch, Trajectory
     from polarproxy.trajectory.kinds import Judged
@@ -68,9 +68,9 @@ class SessionIntegrity:
         return tuple(sorted(codes))
 
 
-def check_session(judged: Judged, trajectory: Trajectory) -> SessionIntegrity:
-    """Every check of a session's calls, and of the trajectory that was made of them."""
-    findings = [*check_calls(judged.calls), *_kinds(judged), *_branches(trajectory)]
+def check_session(judged: Judged, trajectory: Trajectory, besides: Iterable[Finding] = ()) -> SessionIntegrity:
+    """Every check of a session's calls, and of the trajectory that was made of them, with what was found `besides`."""
+    findings = [*check_calls(judged.calls), *_kinds(judged), *_branches(trajectory), *besides]
     return SessionIntegrity(
         session_id=trajectory.session_id,
         calls=len(judged.calls),
@@ -115,7 +115,7 @@ def _prefixes(branch: Branch) -> Iterator[Finding]:
             continue
         call_id, choice = turn.node.captured.call.call_id, turn.node.completion.index
         whole = branch.token_ids.raw
-        start, stop = 4 * turn.start, 4 * turn.stop
+        start, stop = TOKEN_BYTES * turn.start, TOKEN_BYTES * turn.stop
         if turn.off_context:
             said = f"row {branch.index} trains {turn.stop - turn.start} tokens in another context than their own"
             yield Finding(Code.UNFAITHFUL, call_id, said, choice)

@@ -76,7 +76,7 @@ def test_a_retry_after_an_undelivered_reply_is_one_trained_turn() -> None:
         turn(0, [1], Said([2]), delivered=False), turn(1, [1], Said([3])), turn(2, [1, 3, 4], Said([5]))
     )
     assert shape(trajectory) == [([1, 3, 4, 5], [("s-c1", True), ("s-c2", True)])]
-    assert trajectory.left_out_by_reason() == {"undelivered": 1}
+    assert trajectory.left_out_by_reason() == {"superseded": 1}
 
 
 def test_a_retry_that_samples_the_same_is_continued_where_it_was_delivered() -> None:
@@ -84,7 +84,7 @@ def test_a_retry_that_samples_the_same_is_continued_where_it_was_delivered() -> 
         turn(0, [1], Said([2]), delivered=False), turn(1, [1], Said([2])), turn(2, [1, 2, 4], Said([5]))
     )
     assert shape(trajectory) == [([1, 2, 4, 5], [("s-c1", True), ("s-c2", True)])]
-    assert trajectory.left_out_by_reason() == {"undelivered": 1}
+    assert trajectory.left_out_by_reason() == {"superseded": 1}
 
 
 @pytest.mark.parametrize("cut", [[], [2], [2, 3]])
@@ -92,7 +92,7 @@ def test_an_aborted_stream_sent_again_unstreamed_is_one_trained_turn(cut: Sequen
     first = turn(0, [1], Said(cut, finish=None), status=CallStatus.ABORTED, delivered=False)
     trajectory = rebuilt(first, turn(1, [1], Said([2, 3, 4])), turn(2, [1, 2, 3, 4, 5], Said([6])))
     assert shape(trajectory) == [([1, 2, 3, 4, 5, 6], [("s-c1", True), ("s-c2", True)])]
-    assert trajectory.left_out_by_reason() == {"aborted" if cut else "nothing_sampled": 1}
+    assert trajectory.left_out_by_reason() == {"superseded" if cut else "nothing_sampled": 1}
 
 
 def test_an_interleaved_subagent_is_a_row_of_its_own() -> None:

@@ -1,0 +1,124 @@
+"""The agents of a session: which calls are whose, and under which turn each sub-agent hangs.
+
+Headers say who asked and who made whom; the turn is found where the parent's next request tells the sub-agent's id, as
+the result of the tool call that made it. Where the record does not show the turn, the agent hangs under the session, and
+`evidence` says so. What headers and tokens say differently is reported, and nobody is believed silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from polarproxy.model import CallKind
+from polarproxy.trajectory.integrity import Code, Finding
+from polarproxy.trajectory.lineage import Identity, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from polarproxy.model import Call
+    from polarproxy.trajectory.forest import Forest
+    from polarproxy.trajectory.kinds import Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One agent of a session."""
+
+    name: str
+    """The harness's id of it; `conversation of CALL` where it has none; `main` where nobody says anything."""
+    calls: tuple[str, ...]
+    """In order of arrival."""
+    is_subagent: bool
+    parent: str | None = None
+    """Name of the agent that made it. None: not known, or nobody made it."""
+    spawned_by: str | None = None
+    """The call whose reply made it. None: the record does not show it, and it hangs under the session."""
+    evidence: str = ""
+    """Why it hangs where it does."""
+
+
+def find_agents(judged: Judged, forest: Forest) -> tuple[Agent, ...]:
+    """The agents of a session, by their first call."""
+    calls = {captured.call.call_id: captured.call for captured in judged.calls}
+    names = _names(judged, forest)
+    grouped: dict[str, list[Call]] = {}
+    for call in sorted(calls.values(), key=lambda call: call.ordinal):
+        grouped.setdefault(names[call.call_id], []).append(call)
+    subagents = {names[c.call.call_id] for c in judged.calls if c.kind is CallKind.SUBAGENT}
+    return tuple(_agent(name, group, grouped, is_subagent=name in subagents) for name, group in grouped.items())
+
+
+def _names(judged: Judged, forest: Forest) -> Mapping[str, str]:
+    """Whose each call is: by its headers, else by the conversation that it stands in."""
+    roots = {node.captured.call.call_id: _root(forest, place) for place, node in enumerate(forest.nodes)}
+    names = {}
+    for captured in judged.calls:
+        call, said = captured.call, identity(captured.call)
+        own = captured.kind is CallKind.SUBAGENT
+        names[call.call_id] = said.agent or (
+            f"conversation of {roots.get(call.call_id, call.call_id)}" if own else "main"
+        )
+    return names
+
+
+def _root(forest: Forest, place: int) -> str:
+    return forest.nodes[forest.ancestors(place)[-1]].captured.call.call_id
+
+
+def _agent(name: str, calls: Sequence[Call], grouped: Mapping[str, Sequence[Call]], *, is_subagent: bool) -> Agent:
+    ids = tuple(call.call_id for call in calls)
+    if not is_subagent:
+        return Agent(name, ids, is_subagent=False)
+    said = identity(calls[0])
+    parent = said.parent or _teller(name, grouped)
+    if parent is None or parent not in grouped:
+        why = f"its parent {parent} made no call here" if parent is not None else "nothing shows who made it"
+        return Agent(name, ids, True, parent, None, f"{why}; it hangs under the session")
+    spawned_by, evidence = _spawn(name, said, calls[0], grouped[parent])
+    return Agent(name, ids, True, parent, spawned_by, evidence)
+
+
+def _teller(name: str, grouped: Mapping[str, Sequence[Call]]) -> str | None:
+    """The one agent whose requests tell this agent's id. None: none does, or several."""
+    telling = [other for other, calls in grouped.items() if other != name and any(_tells(call, name) for call in calls)]
+    return telling[0] if len(telling) == 1 else None
+
+
+def _tells(call: Call, name: str) -> bool:
+    return name.encode("utf-8", "replace") in call.request_body
+
+
+def _spawn(name: str, said: Identity, first: Call, parents: Sequence[Call]) -> tuple[str | None, str]:
+    """The parent's call that made an agent, and how that is known."""
+    before = [call for call in parents if call.ordinal < first.ordinal]
+    told = next((call for call in parents if _tells(call, name)), None)
+    if told is not None:
+        earlier = [call for call in parents if call.ordinal < told.ordinal]
+        if earlier:
+            return earlier[-1].call_id, f"the parent's next request, {told.call_id}, tells its id"
+    in_turn = [call for call in before if said.parent_turn is not None and identity(call).turn == said.parent_turn]
+    if len(in_turn) == 1:
+        return in_turn[0].call_id, "its headers name the parent's turn, in which one call came before it"
+    return None, "no request of its parent tells its id; it hangs under the session"
+
+
+def check_agents(agents: Iterable[Agent], forest: Forest) -> Iterator[Finding]:
+    """Where headers and tokens tell different stories of who goes on from whom."""
+    owners = {call_id: agent for agent in agents for call_id in agent.calls}
+    for node in forest.nodes:
+        if node.parent is None or node.completion.index:
+            continue
+        call_id = node.captured.call.call_id
+        earlier = forest.nodes[node.parent].captured.call.call_id
+        own, other = owners[call_id], owners[earlier]
+        # An agent may begin with what its parent knew; after that it goes on from itself.
+        begins = own.calls[0] == call_id and own.parent in (None, other.name)
+        if own is not other and not begins:
+            said = f"its headers name the agent {own.name}, its tokens go on from {earlier} of {other.name}"
+            yield Finding(Code.LINEAGE_DISAGREES, call_id, said)
+    for agent in agents:
+        if agent.parent is not None and agent.parent not in {owner.name for owner in owners.values()}:
+            said = f"its headers say that {agent.parent} made it, of which no call is recorded here"
+            yield Finding(Code.LINEAGE_DISAGREES, agent.calls[0], said)
