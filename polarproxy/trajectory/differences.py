@@ -103,17 +103,17 @@ def common(left: TokenIds, right: TokenIds) -> int:
     return size if same.all() else int(np.argmin(same))
 
 
-def meeting(there: NDArray[np.int32], here: NDArray[np.int32]) -> tuple[int, int] | None:
+def meeting(there: NDArray[np.int32], here: NDArray[np.int32], *, ended: bool) -> tuple[int, int] | None:
     """How many tokens of each to leave out so that both go on alike, the fewest in all. None: they never do.
 
-    They are alike again with four tokens in a row, or with all that is left of `there`.
+    They are alike again with four tokens in a row, or with all that is left of `there`, where that has `ended` of itself.
     """
     there, here = there[:_FAR], here[:_FAR]
     _, left, right = np.intersect1d(grams(there, _SAME), grams(here, _SAME), return_indices=True)
     if len(left):
         best = int(np.argmin(left + right))
         return int(left[best]), int(right[best])
-    for size in range(min(_SAME - 1, len(there)), 0, -1):
+    for size in range(min(_SAME - 1, len(there)) if ended else 0, 0, -1):
         found = np.flatnonzero(grams(here, size) == grams(there[-size:], size))
         if len(found):
             return len(there) - size, int(found[0])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polarproxy.model import CallKind
+from polarproxy.model import CallKind, FinishReason
 from polarproxy.trajectory.differences import Difference, Spelling, common, meeting
 from polarproxy.trajectory.echoes import TAIL, Echoes, grams
 from polarproxy.trajectory.symptoms import classify
@@ -86,37 +86,55 @@ def _difference(forest: Forest, echoes: Echoes, place: int, spelling: Spelling) 
     """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
     node = forest.nodes[place]
     inside = _left_inside(forest, place)
-    summary = None
-    other = inside
-    if other is None:
-        other = _told_again(forest, echoes, place)
-    if other is None and node.parent is None:
-        summary = other = _summarised(forest, place)
-    if other is None:
+    told = None if inside else _told_again(forest, echoes, place)
+    summary = None if inside or told is not None or node.parent is not None else _summarised(forest, place)
+    others = inside or [other for other in (told, summary) if other is not None]
+    if not others:
         return None
-    earlier = forest.nodes[other]
-    position = common(node.prompt, earlier.context)
-    there, here = earlier.context.cut(position), node.prompt.cut(position)
-    removed, inserted = meeting(there.array, here.array) or (len(there), len(here))
+    # Of several replies that it leaves at the same token, it tells the one again that it comes back to soonest.
+    edits = {other: _edit(node, forest.nodes[other]) for other in others}
+    other = min(others, key=lambda other: (edits[other].size, -other))
+    edit = edits[other]
     return Difference(
         later=node,
-        earlier=earlier,
-        position=position,
-        removed=there.cut(0, removed),
-        inserted=here.cut(0, inserted),
-        replies_from=_replies_from(forest, echoes, earlier),
-        sampled=inside is not None,
+        earlier=forest.nodes[other],
+        position=edit.position,
+        removed=edit.removed,
+        inserted=edit.inserted,
+        replies_from=_replies_from(forest, echoes, forest.nodes[other]),
+        sampled=bool(inside),
         summary=summary is not None,
         spelling=spelling,
     )
 
 
-def _left_inside(forest: Forest, place: int) -> int | None:
-    """The youngest earlier completion whose reply this prompt leaves in the middle, or at its first token."""
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    position: int
+    removed: TokenIds
+    inserted: TokenIds
+
+    @property
+    def size(self) -> int:
+        return len(self.removed) + len(self.inserted)
+
+
+def _edit(later: Node, earlier: Node) -> _Edit:
+    """What one has and the other has not, from the first token that differs to where they run together again."""
+    position = common(later.prompt, earlier.context)
+    there, here = earlier.context.cut(position), later.prompt.cut(position)
+    ended = earlier.completion.finish_reason in (FinishReason.STOP, FinishReason.TOOL_CALLS)
+    removed, inserted = meeting(there.array, here.array, ended=ended) or (len(there), len(here))
+    return _Edit(position, there.cut(0, removed), here.cut(0, inserted))
+
+
+def _left_inside(forest: Forest, place: int) -> list[int]:
+    """Earlier completions whose reply this prompt leaves in the middle, or at its first token."""
     node = forest.nodes[place]
     told = 0 if node.parent is None else forest.nodes[node.parent].stop
-    inside = [other for other in node.beyond if forest.nodes[other].start <= node.shared < forest.nodes[other].stop]
-    return max(inside, default=None) if node.shared > told else None
+    if node.shared == told:
+        return []
+    return [other for other in node.beyond if forest.nodes[other].start <= node.shared < forest.nodes[other].stop]
 
 
 def _told_again(forest: Forest, echoes: Echoes, place: int) -> int | None:

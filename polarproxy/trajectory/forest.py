@@ -151,9 +151,12 @@ class _Grower:
             if parent is not None:
                 self._children[parent].append(place)
         for place in range(len(self._nodes) - len(call.completions), len(self._nodes)):
-            # A completion without tokens would pass for the parent of every repeat of its prompt.
-            if len(self._nodes[place].completion.token_ids):
-                self._tree.extend(known, prompt, self._nodes[place].completion.token_ids, place)
+            sampled = self._nodes[place].completion.token_ids
+            if len(sampled):
+                self._tree.extend(known, prompt, sampled, place)
+            else:
+                # As a sequence of its own it would pass for the parent of every repeat of its prompt.
+                self._tree.note(known, prompt, place)
 
     def _choose(self, captured: CapturedCall, candidates: Sequence[int]) -> int | None:
         if len(candidates) < 2:

@@ -27,13 +27,15 @@ _MOST_BEYOND = 8
 
 
 class _Node(Generic[T]):
-    __slots__ = ("children", "first", "label", "values")
+    __slots__ = ("children", "first", "label", "last", "values")
 
     def __init__(self, label: bytes, first: T | None) -> None:
         self.label = label
         """The tokens between the parent and this node."""
         self.first = first
         """The value of the first sequence that passed here. None: at the root."""
+        self.last = first
+        """That of a later one: of the last whose path had to be walked from above here."""
         self.children: dict[bytes, _Node[T]] = {}
         """By the first token of their label."""
         self.values: list[T] = []
@@ -49,7 +51,7 @@ class Match(Generic[T]):
     shared: int
     """Tokens that it shares with some inserted sequence."""
     beyond: tuple[T, ...]
-    """The first sequence through each of the youngest continuations at the place where it leaves what is known."""
+    """Of each of the youngest continuations at the place where it leaves what is known: its first and a later sequence."""
     node: _Node[T]
     """The last node that was passed whole."""
     at: int
@@ -83,19 +85,24 @@ class PrefixTree(Generic[T]):
             child = None
         if child is None:
             youngest = islice(reversed(node.children.values()), _MOST_BEYOND)
-            return Match(tuple(best), at // TOKEN_BYTES, _firsts(youngest), node, at)
+            return Match(tuple(best), at // TOKEN_BYTES, _sequences(youngest), node, at)
         shared = at + _common_bytes(child.label, key[at : at + len(child.label)])
-        return Match(tuple(best), shared // TOKEN_BYTES, _firsts([child]), node, at)
+        return Match(tuple(best), shared // TOKEN_BYTES, _sequences([child]), node, at)
 
     def insert(self, tokens: TokenIds, value: T) -> None:
         """Adds a value under a sequence."""
-        self._insert(self._root, tokens.raw, value)
+        self._path(self._root, tokens.raw, value).values.append(value)
 
     def extend(self, known: Match[T], tokens: TokenIds, more: TokenIds, value: T) -> None:
         """Adds a value under `tokens` and `more`, where `known` is what was found for `tokens`."""
-        self._insert(known.node, tokens.raw[known.at :] + more.raw, value)
+        self._path(known.node, tokens.raw[known.at :] + more.raw, value).values.append(value)
 
-    def _insert(self, node: _Node[T], key: bytes, value: T) -> None:
+    def note(self, known: Match[T], tokens: TokenIds, value: T) -> None:
+        """Makes `tokens` known as those of `value`, but as no sequence that others may begin with."""
+        self._path(known.node, tokens.raw[known.at :], value)
+
+    def _path(self, node: _Node[T], key: bytes, value: T) -> _Node[T]:
+        """The node at the end of a key, made where it is missing."""
         at = 0
         while at < len(key):
             first = key[at : at + TOKEN_BYTES]
@@ -106,17 +113,20 @@ class PrefixTree(Generic[T]):
                 child = node.children[first] = _split(
                     child, _common_bytes(child.label, key[at : at + len(child.label)])
                 )
+            child.last = value
             node, at = child, at + len(child.label)
-        node.values.append(value)
+        return node
 
 
-def _firsts(nodes: Iterable[_Node[T]]) -> tuple[T, ...]:
-    return tuple(node.first for node in nodes if node.first is not None)
+def _sequences(nodes: Iterable[_Node[T]]) -> tuple[T, ...]:
+    found = (value for node in nodes for value in (node.first, node.last) if value is not None)
+    return tuple(dict.fromkeys(found))
 
 
 def _split(node: _Node[T], at: int) -> _Node[T]:
     """A new node for the first `at` bytes of the label, above the old one."""
     upper: _Node[T] = _Node(node.label[:at], node.first)
+    upper.last = node.last
     node.label = node.label[at:]
     upper.children[node.label[:TOKEN_BYTES]] = node
     return upper

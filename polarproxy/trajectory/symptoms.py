@@ -58,6 +58,8 @@ _VOLATILE = re.compile(
 )
 _NONCE_MOST = 256
 """Characters of the words that changed; a longer text is no nonce."""
+_TAG_MOST = 4
+"""Tokens of a tag."""
 _GLUE_MOST = 8
 """Tokens at the end of a generation prompt that may be an empty think block."""
 _ARGUMENTS_FAR = 2048
@@ -92,11 +94,19 @@ def is_retokenized(difference: Difference) -> bool:
     return inserted == removed or (difference.ends and inserted.startswith(removed))
 
 
+def _begun_tag(difference: Difference) -> str:
+    """A tag that began before the difference, where its vocabulary has no token for it."""
+    before = difference.before(_TAG_MOST)
+    start = before.rfind("<")
+    return before[start:] if start >= 0 and ">" not in before[start:] else ""
+
+
 def is_empty_think(difference: Difference) -> bool:
     """Nothing differs but tags and space; or the prompt had a few tokens right before its reply that history has not."""
     removed, inserted = difference.removed_text, difference.inserted_text
     if removed is not None and inserted is not None:
-        both = removed + inserted
+        begun = _begun_tag(difference)
+        both = begun + removed + begun + inserted
         return _THINK.search(both) is not None and _nothing_but(_THINK, both)
     ends_at = difference.position + len(difference.removed)
     glue = 0 < len(difference.removed) <= _GLUE_MOST and not len(difference.inserted)
@@ -105,14 +115,15 @@ def is_empty_think(difference: Difference) -> bool:
 
 def is_thinking_stripped(difference: Difference) -> bool:
     """What is gone ends a think block or stands in one, and in its place is no more than space and tags."""
-    removed = difference.spelling.most(difference.removed)
-    tags = _THINK.findall(difference.before(64) + removed)
+    begun = _begun_tag(difference)
+    removed = begun + difference.spelling.most(difference.removed)
+    tags = _THINK.findall(difference.before(64).removesuffix(begun) + removed)
     inside = bool(tags) and not tags[-1].startswith(("</", "[/"))
     if not (inside or any(end in removed for end in _THINK_ENDS)):
         return False
     # Reasoning may say the answer's words, so that the two meet in it already, behind a first word that only one has space
     # before; and space that came together in one token may never have been sampled, so its text may not be known.
-    inserted = _without_common_end(difference.spelling.most(difference.inserted), removed)
+    inserted = _without_common_end(begun + difference.spelling.most(difference.inserted), removed)
     return _nothing_but(_THINK, inserted.replace(UNKNOWN, "", 2)) and not _nothing_but(_THINK, removed)
 
 

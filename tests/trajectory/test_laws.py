@@ -1,153 +1,181 @@
-"""The laws of the architecture, over random sessions: Faithful, Once, Complete, Order-free.
+"""The laws of the architecture, over sessions at random and over what harnesses do; and a merger that breaks each is caught."""
 
-They are checked on the exported rows, against the calls as they were made, with no help from the code under test: every
-sampled token of a session has a logprob of its own, which tells where a trained token comes from.
-"""
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from polarproxy.batch.sample import Sample, build_samples
-from polarproxy.model import CallKind, CallStatus, CapturedCall, FinishReason, Session
-from polarproxy.trajectory.branches import Trajectory, build_trajectory
-from tests.trajectory.build import WHEN, logprob
+from polarproxy.model import TokenIds
+from polarproxy.trajectory.branches import Branch, Trajectory, build_trajectory, prefix_merging
+from polarproxy.trajectory.drift import find_drifts
+from polarproxy.trajectory.eligibility import Reason
+from polarproxy.trajectory.forest import Forest, build_forest
+from polarproxy.trajectory.merging import MERGES, per_request, stitch
+from tests.fakes import toy_tokenizer
+from tests.trajectory.behaviours import SOME_CLASS, Played, behaviours
+from tests.trajectory.laws import LAWS, Calls, Merger, complete, faithful, marked, nothing_broken, once, order_free
 from tests.trajectory.sessions import sessions
+from tests.trajectory.tongues import MARKS, TOY, real
 
-SESSION = Session("s", WHEN)
-LAWS = settings(max_examples=300)
+MANY = settings(max_examples=150)
+SOME = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None, phases=[Phase.generate])
 
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """A session as it was made, and what is made of it."""
-
-    calls: list[CapturedCall]
-    trajectory: Trajectory
-    rows: list[Sample]
+Law = Callable[[Calls, Merger], None]
 
 
-def rebuild(calls: list[CapturedCall]) -> Rebuilt:
-    trajectory = build_trajectory("s", calls)
-    return Rebuilt(calls, trajectory, build_samples(trajectory, SESSION, None))
+def rule(name: str) -> Merger:
+    return partial(build_trajectory, "s", merge=dict(MERGES)[name])
 
 
-@dataclass(frozen=True)
-class SampledToken:
-    """A token as the engine sampled it: everything before it, and itself."""
-
-    call: CapturedCall
-    index: int
-    context: tuple[int, ...]
-    token: int
+def laws_of(name: str) -> Sequence[Law]:
+    """`stitch` keeps all laws but the first, of which it keeps as much as it says."""
+    return LAWS if name != "stitch" else (marked, *(law for law in LAWS if law is not faithful))
 
 
-def sampled(calls: list[CapturedCall]) -> dict[float, SampledToken]:
-    """Every sampled token whose prompt is known, by the logprob that is its own."""
-    found: dict[float, SampledToken] = {}
-    for captured in calls:
-        call = captured.call
-        for completion in call.completions if call.prompt_token_ids is not None else ():
-            context = list(call.prompt_token_ids or ())
-            for place, token in enumerate(completion.token_ids):
-                own = logprob(call.ordinal, completion.index, place)
-                found[own] = SampledToken(captured, completion.index, tuple(context), token)
-                context.append(token)
-    return found
+@pytest.mark.parametrize("name", dict(MERGES))
+def test_any_calls(name: str) -> None:
+    @given(sessions())
+    @MANY
+    def check(calls: Calls) -> None:
+        for law in laws_of(name):
+            law(calls, rule(name))
+
+    check()
 
 
-def trained_positions(row: Sample) -> Iterator[int]:
-    yield from (int(place) for place in np.flatnonzero(row.loss_mask))
+@pytest.mark.parametrize("name", dict(MERGES))
+def test_what_harnesses_do(name: str) -> None:
+    @given(behaviours(TOY))
+    @SOME
+    def check(played: Played) -> None:
+        for law in laws_of(name):
+            law(played.calls, rule(name))
 
-
-@given(sessions())
-@LAWS
-def test_faithful(calls: list[CapturedCall]) -> None:
-    """Before every trained token stands exactly what the engine conditioned on when it sampled it."""
-    truth = sampled(calls)
-    for row in rebuild(calls).rows:
-        for place in trained_positions(row):
-            token = truth[float(row.rollout_logprobs[place])]
-            assert tuple(row.token_ids[:place].tolist()) == token.context
-            assert row.token_ids[place] == token.token
-            assert row.policy_versions[place] == token.call.call.policy_version_min
-            assert row.call_ids[row.turn_index[place]] == token.call.call.call_id
-
-
-@given(sessions())
-@LAWS
-def test_once(calls: list[CapturedCall]) -> None:
-    """A sampled token is trained in one row, or in none."""
-    trained = Counter(float(row.rollout_logprobs[p]) for row in rebuild(calls).rows for p in trained_positions(row))
-    assert all(count == 1 for count in trained.values())
-
-
-@given(sessions())
-@LAWS
-def test_complete(calls: list[CapturedCall]) -> None:
-    """Every completion is trained whole, or is listed as left out, or its whole call is; and the tokens add up."""
-    rebuilt = rebuild(calls)
-    truth = sampled(calls)
-    trained = Counter(
-        (truth[float(row.rollout_logprobs[p])].call.call.call_id, truth[float(row.rollout_logprobs[p])].index)
-        for row in rebuilt.rows
-        for p in trained_positions(row)
-    )
-    listed = Counter((entry.call_id, entry.choice) for entry in rebuilt.trajectory.left_out)
-    for captured in calls:
-        call = captured.call
-        if listed[(call.call_id, None)]:
-            assert [listed[(call.call_id, c.index)] for c in call.completions] == [0] * len(call.completions)
-            continue
-        assert call.completions
-        for completion in call.completions:
-            key = (call.call_id, completion.index)
-            assert (trained[key], listed[key]) in ((len(completion.token_ids), 0), (0, 1))
-    assert max(listed.values(), default=1) == 1
-    everything = sum(len(completion.token_ids) for captured in calls for completion in captured.call.completions)
-    left_out = sum(entry.tokens for entry in rebuilt.trajectory.left_out)
-    assert rebuilt.trajectory.captured_tokens == everything
-    assert rebuilt.trajectory.trained_tokens == sum(row.trained_tokens for row in rebuilt.rows) == everything - left_out
-    assert rebuilt.trajectory.coverage == (None if not everything else (everything - left_out) / everything)
+    check()
 
 
 @given(st.data())
-@LAWS
-def test_order_free(data: st.DataObject) -> None:
-    """The order in which the calls are handed in does not change the result."""
+@MANY
+def test_any_order_at_all(data: st.DataObject) -> None:
     calls = data.draw(sessions())
     assert build_trajectory("s", data.draw(st.permutations(calls))) == build_trajectory("s", calls)
 
 
-@given(sessions())
-@LAWS
-def test_nothing_broken_is_trained_by_itself(calls: list[CapturedCall]) -> None:
-    """What is trained was delivered whole, or a later prompt of the session contains it."""
-    truth = sampled(calls)
-    for row in rebuild(calls).rows:
-        for place in trained_positions(row):
-            token = truth[float(row.rollout_logprobs[place])]
-            assert token.call.kind in (CallKind.MAIN, CallKind.SUBAGENT)
-            assert delivered_whole(token) or contained_later(token, calls)
+def drifts_are_what_was_done(played: Played) -> None:
+    """Each call drifts in the way in which its history was changed, and no other call does."""
+    found = {drift.call_id: drift.drift_class for drift in find_drifts(build_forest(played.calls), played.texts)}
+    for call_id, expected in played.expected.items():
+        if expected is SOME_CLASS:
+            assert call_id in found
+        else:
+            assert found.get(call_id) is expected, call_id
 
 
-def delivered_whole(token: SampledToken) -> bool:
-    (completion,) = (one for one in token.call.call.completions if one.index == token.index)
-    finished = token.call.call.status is CallStatus.COMPLETED and completion.finish_reason is not FinishReason.ABORT
-    return finished and token.call.delivered and token.index == 0
+@given(behaviours(TOY))
+@SOME
+def test_drifts_are_what_was_done(played: Played) -> None:
+    drifts_are_what_was_done(played)
 
 
-def contained_later(token: SampledToken, calls: list[CapturedCall]) -> bool:
-    (completion,) = (one for one in token.call.call.completions if one.index == token.index)
-    assert token.call.call.prompt_token_ids is not None
-    whole = token.call.call.prompt_token_ids + completion.token_ids
-    return any(
-        other.call.ordinal > token.call.call.ordinal
-        and other.call.prompt_token_ids is not None
-        and other.call.prompt_token_ids.startswith(whole)
-        for other in calls
+@pytest.mark.parametrize("tokenizer", MARKS)
+def test_on_a_real_tokenizer(tokenizer: str) -> None:
+    speak = real(tokenizer)
+
+    @given(behaviours(speak))
+    @FEW
+    def check(played: Played) -> None:
+        for law in LAWS:
+            law(played.calls, rule("prefix_merging"))
+        drifts_are_what_was_done(played)
+
+    check()
+
+
+Reasons = Sequence[Reason | None]
+
+
+def trains_in_every_branch(forest: Forest, reasons: Reasons) -> Iterator[Branch]:
+    fine = {id(node) for node, reason in zip(forest.nodes, reasons, strict=True) if reason is None}
+    for branch in prefix_merging(forest, reasons):
+        yield replace(branch, turns=tuple(replace(turn, trained=id(turn.node) in fine) for turn in branch.turns))
+
+
+def trains_what_was_broken_off(forest: Forest, reasons: Reasons) -> Iterator[Branch]:
+    return prefix_merging(forest, [None if reason is Reason.ABORTED else reason for reason in reasons])
+
+
+def trains_titles(forest: Forest, reasons: Reasons) -> Iterator[Branch]:
+    return prefix_merging(forest, [None if reason is Reason.SIDE_CALL else reason for reason in reasons])
+
+
+def spells_and_tokenizes_again(forest: Forest, reasons: Reasons) -> Iterator[Branch]:
+    for branch in prefix_merging(forest, reasons):
+        ids = [*TOY.encode(toy_tokenizer.decode(branch.token_ids)), *branch.token_ids]
+        yield replace(branch, token_ids=TokenIds.of(ids[: len(branch.token_ids)]))
+
+
+def cuts_at_the_first_drift(calls: Calls) -> Trajectory:
+    whole = build_trajectory("s", calls)
+    return replace(whole, branches=whole.branches[:1])
+
+
+def forgets_what_it_leaves_out(calls: Calls) -> Trajectory:
+    whole = build_trajectory("s", calls)
+    return replace(whole, left_out=whole.left_out[1:])
+
+
+def goes_by_the_clock(calls: Calls) -> Trajectory:
+    ordered = sorted(calls, key=lambda captured: captured.call.arrived_at)
+    return build_trajectory(
+        "s", [replace(one, call=replace(one.call, ordinal=place)) for place, one in enumerate(ordered)]
     )
+
+
+def keeps_what_comes_first(calls: Calls) -> Trajectory:
+    """Of two calls with one prompt, the one that is handed in first."""
+    kept = {captured.call.prompt_token_ids: captured for captured in reversed(calls)}
+    return build_trajectory("s", list(kept.values()))
+
+
+def merging(merge: Callable[[Forest, Reasons], Iterator[Branch]]) -> Merger:
+    return partial(build_trajectory, "s", merge=merge)
+
+
+VIOLATIONS: tuple[tuple[Law, str, Merger], ...] = (
+    (faithful, "stitches", merging(stitch)),
+    (faithful, "tokens pass through text", merging(spells_and_tokenizes_again)),
+    (once, "trains shared turns in every branch", merging(trains_in_every_branch)),
+    (complete, "cuts at the first drift", cuts_at_the_first_drift),
+    (complete, "forgets what it leaves out", forgets_what_it_leaves_out),
+    (complete, "drops repeats", keeps_what_comes_first),
+    (order_free, "goes by the clock", goes_by_the_clock),
+    (order_free, "keeps what comes first", keeps_what_comes_first),
+    (nothing_broken, "trains what was broken off", merging(trains_what_was_broken_off)),
+    (nothing_broken, "trains titles", merging(trains_titles)),
+)
+
+
+@pytest.mark.parametrize(
+    ("law", "merge"), [(law, merge) for law, _, merge in VIOLATIONS], ids=[v[1] for v in VIOLATIONS]
+)
+def test_a_violation_is_caught(law: Law, merge: Merger) -> None:
+    @given(behaviours(TOY))
+    @settings(SOME, phases=[Phase.generate], database=None, derandomize=True, max_examples=200, deadline=None)
+    def check(played: Played) -> None:
+        law(played.calls, merge)
+
+    with pytest.raises(AssertionError):
+        check()
+
+
+def test_every_law_has_a_violation() -> None:
+    assert {law for law, _, _ in VIOLATIONS} == set(LAWS)
+
+
+def test_one_row_a_call_is_no_violation() -> None:
+    """The checks do not ask for the default rule, only for the laws."""
+    assert merging(per_request)([]).branches == ()

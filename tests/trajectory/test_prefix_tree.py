@@ -48,14 +48,22 @@ def test_an_empty_tree_knows_nothing() -> None:
     assert (found.values, found.shared, found.beyond) == ((), 0, ())
 
 
-def test_where_sequences_part_the_first_of_each_way_on_is_named_the_youngest_way_first() -> None:
+def test_where_sequences_part_the_first_and_a_later_one_of_each_way_on_are_named() -> None:
     tree = PrefixTree[str]()
     for key, value in (((1, 2, 3), "a"), ((1, 2, 3, 4), "b"), ((1, 2, 5), "c")):
         tree.insert(TokenIds.of(key), value)
-    assert tree.match(TokenIds.of([1, 2, 9])).beyond == ("c", "a")
-    assert tree.match(TokenIds.of([1, 9])).beyond == ("a",)
+    assert tree.match(TokenIds.of([1, 2, 9])).beyond == ("c", "a", "b")
+    assert tree.match(TokenIds.of([1, 9])).beyond == ("a", "c")
     assert tree.match(TokenIds.of([1, 2, 3, 9])).beyond == ("b",)
     assert tree.match(TokenIds.of([1, 2, 3, 4, 9])).beyond == ()
+
+
+def test_what_is_only_noted_is_known_and_nobody_begins_with_it() -> None:
+    tree = PrefixTree[str]()
+    tree.note(tree.match(TokenIds.of([1, 2])), TokenIds.of([1, 2]), "a")
+    found = tree.match(TokenIds.of([1, 2, 3]))
+    assert (found.values, found.shared) == ((), 2)
+    assert tree.match(TokenIds.of([1, 3])).beyond == ("a",)
 
 
 def test_of_many_ways_on_only_the_youngest_are_named() -> None:

@@ -12,8 +12,13 @@ from tokenizers import Tokenizer
 
 from tests.fakes import toy_tokenizer
 
-MODELS = "POLARPROXY_TEST_MODELS"
-"""Folder with the tokenizers of real models; `.ci/setup-vllm` makes it."""
+FOLDER = "POLARPROXY_TEST_TOKENIZERS"
+"""Folder with the tokenizers of real models; `.ci/setup-tokenizers` makes it."""
+MARKS = {
+    "qwen3": {},
+    "llama3_1": {"<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>"},
+}
+"""By tokenizer, its own special tokens for those that texts are written with. Llama's has none for `<think>`."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,10 @@ TOY = Tongue("toy", _encode_by_lines, toy_tokenizer.token_bytes)
 
 @cache
 def real(name: str) -> Tongue:
-    """The tokenizer of one of the tiny models; skips the test where there is none."""
-    folder = os.environ.get(MODELS)
+    """A tokenizer that a real model has; skips the test where there is none."""
+    folder = os.environ.get(FOLDER)
     if folder is None:
-        pytest.skip(f"{MODELS} is not set; .ci/setup-vllm prints it")
+        pytest.skip(f"{FOLDER} is not set; .ci/setup-tokenizers prints it")
     tokenizer = Tokenizer.from_file(str(Path(folder) / name / "tokenizer.json"))
     added = {token: entry.content.encode() for token, entry in tokenizer.get_added_tokens_decoder().items()}
     alphabet = _byte_alphabet()
@@ -60,6 +65,8 @@ def real(name: str) -> Tongue:
         return added.get(token) or bytes(alphabet[letter] for letter in tokenizer.id_to_token(token) or "")
 
     def encode(text: str) -> list[int]:
+        for written, own in MARKS[name].items():
+            text = text.replace(written, own)
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return Tongue(name, encode, token_bytes)
@@ -73,9 +80,8 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def tongue(name: str) -> Tongue:
-    """By name: `toy`, or that of a tiny model."""
+    """By name: `toy`, or a real one."""
     return TOY if name == "toy" else real(name)
 
 
-NAMES: Sequence[str] = ("toy", "tiny-chat", "tiny-small")
-"""The toy, the real tokenizer of Qwen3, and a BPE of 4,096 tokens."""
+NAMES: Sequence[str] = ("toy", *MARKS)
