@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _SAME = 4
 """Tokens in a row that say that two sequences run together again."""
-_FAR = 1 << 16
-"""Tokens in which they are looked for."""
+_NEAR, _FAR = 1 << 10, 1 << 16
+"""Tokens in which they are looked for, first and at last."""
 UNKNOWN = "\uffff"
 """Stands for a token whose text is not known; no text holds this character."""
 
@@ -108,13 +108,14 @@ def meeting(there: NDArray[np.int32], here: NDArray[np.int32], *, ended: bool) -
 
     They are alike again with four tokens in a row, or with all that is left of `there`, where that has `ended` of itself.
     """
-    there, here = there[:_FAR], here[:_FAR]
-    _, left, right = np.intersect1d(grams(there, _SAME), grams(here, _SAME), return_indices=True)
-    if len(left):
-        best = int(np.argmin(left + right))
-        return int(left[best]), int(right[best])
+    for far in (_NEAR, _FAR):
+        _, left, right = np.intersect1d(grams(there[:far], _SAME), grams(here[:far], _SAME), return_indices=True)
+        # What lies farther on cannot be nearer than this.
+        if len(left) and (left + right).min() < far - _SAME:
+            best = int(np.argmin(left + right))
+            return int(left[best]), int(right[best])
     for size in range(min(_SAME - 1, len(there)) if ended else 0, 0, -1):
-        found = np.flatnonzero(grams(here, size) == grams(there[-size:], size))
+        found = np.flatnonzero(grams(here[:_FAR], size) == grams(there[-size:], size))
         if len(found):
             return len(there) - size, int(found[0])
     return None

@@ -101,7 +101,7 @@ def _difference(forest: Forest, echoes: Echoes, place: int, spelling: Spelling) 
         position=edit.position,
         removed=edit.removed,
         inserted=edit.inserted,
-        replies_from=_replies_from(forest, echoes, forest.nodes[other]),
+        replies_from=0 if inside else _replies_from(forest, echoes, forest.nodes[other]),
         sampled=bool(inside),
         summary=summary is not None,
         spelling=spelling,

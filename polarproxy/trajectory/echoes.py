@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,18 +20,16 @@ if TYPE_CHECKING:
 
 TAIL = 8
 """Tokens that two different replies hardly have in common at their ends; a shorter reply counts with what led to it."""
-_FACTOR = 0x9E3779B97F4A7C15
+_FACTORS = np.cumprod(np.full(TAIL, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint64)
+"""Powers of an odd number, so that the same tokens in another order have another hash."""
 
 
 def grams(ids: NDArray[np.int32], size: int) -> NDArray[np.uint64]:
     """A hash of each run of `size` tokens, uint64 `[len − size + 1]`; empty when there is none."""
-    count = max(len(ids) - size + 1, 0)
-    hashes = np.zeros(count, np.uint64)
-    tokens = ids.astype(np.uint64)
-    for at in range(size):
-        hashes = hashes * np.uint64(_FACTOR) + tokens[at : at + count] + np.uint64(1)
-        hashes ^= hashes >> np.uint64(29)
-    return hashes
+    if len(ids) < size:
+        return np.zeros(0, np.uint64)
+    runs = sliding_window_view(ids.astype(np.uint64) + np.uint64(1), size)
+    return runs @ _FACTORS[:size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,16 @@ class Echoes:
 
     def find(self, ids: NDArray[np.int32]) -> list[Echo]:
         """The completions whose last tokens stand in `ids`, by where they end, then by place."""
+        if not len(self._hashes):
+            return []
         asked = grams(ids, TAIL)
-        left, right = np.searchsorted(self._hashes, asked, "left"), np.searchsorted(self._hashes, asked, "right")
+        left = np.searchsorted(self._hashes, asked)
+        known = np.flatnonzero(self._hashes[np.minimum(left, len(self._hashes) - 1)] == asked)
+        right = np.searchsorted(self._hashes, asked[known], "right")
         return [
             Echo(int(place), int(at) + TAIL)
-            for at in np.flatnonzero(right > left)
-            for place in self._places[left[at] : right[at]]
+            for at, first, last in zip(known, left[known], right, strict=True)
+            for place in self._places[first:last]
         ]
 
 
