@@ -194,11 +194,10 @@ class FallbackReason(StrEnum):
         reason.sentence = sentence
         return reason
 
-    FIRST_TURN = "first_turn", "the conversation has no turn of the assistant yet, so there is nothing to continue"
     NOT_RECORDED = (
         "not_recorded",
-        "no turn of the assistant in this history was recorded here after these very messages (edited, compacted,"
-        " written by the client, or from before the recording)",
+        "no turn of the assistant in this history was recorded here after these very messages, tools and settings"
+        " (edited, compacted, written by the client, or from before the recording)",
     )
     REASONING_EDITED = "reasoning_edited", "the reasoning that came back is not the reasoning that was sampled"
     NO_TOKENS = "no_tokens", "the turn was recorded without the ids of its prompt or of what was sampled"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from polarproxy.engine.exact.conversation import FIRST, SECOND, render_body, user
+from polarproxy.engine.exact.conversation import FIRST, RENDERED_FIELDS, SECOND, render_body, user
 from polarproxy.engine.exact.cut import common_prefix, end_of_words, overlap
 from polarproxy.engine.exact.template import Refused, Standing, TemplateFacts
 from polarproxy.model import FallbackReason
@@ -96,14 +96,17 @@ class Probe:
     """What each body is: a scene, its head, its wording."""
 
 
-def probe(settings: Settings) -> Probe:
-    """What to render for a template under these settings, which are members of a chat request.
-
-    Of tools only whether there are any counts.
-    """
-    given = {name: value for name, value in settings.items() if name not in ("tools", "tool_choice")}
-    if bytes(settings.get("tools", b"null")) not in (b"null", b"[]"):
+def template_settings(fields: Settings) -> dict[str, msgspec.Raw]:
+    """The members of a chat request on which a template's facts depend; of its tools only whether there are any."""
+    given = {name: fields[name] for name in RENDERED_FIELDS if name in fields and name not in ("tools", "tool_choice")}
+    if bytes(fields.get("tools", b"null")).strip() not in (b"null", b"[]"):
         given["tools"] = msgspec.Raw(msgspec.json.encode(_TOOLS))
+    return given
+
+
+def probe(fields: Settings) -> Probe:
+    """What to render for the template of a chat request with these members."""
+    given = template_settings(fields)
     wanted: dict[tuple[str, int, int], bytes] = {}
     for place, head in enumerate(_HEADS):
         wanted["head", place, 0] = render_body(given, head, prompt=False)

@@ -133,7 +133,7 @@ def plan(
         return Fallback(FallbackReason.PREFILL)
     if tail[0].role == "assistant":
         return Fallback(FallbackReason.NO_BOUNDARY, "another message of the assistant follows at once")
-    standing = _standing(facts, said, tail)
+    standing = _standing(facts, said, tail, head=every[:turn])
     if standing is Standing.NONE:
         return Fallback(FallbackReason.TEMPLATE_REFUSED)
     if facts.ids_shown and not same_ids:
@@ -145,13 +145,19 @@ def plan(
     return _plan(fields, head, _Shape(said, tail, ids), rest, facts, reusable=short)
 
 
-def _standing(facts: TemplateFacts, said: Message, tail: Sequence[Message]) -> Standing:
+_SYSTEM = ("system", "developer")
+
+
+def _standing(facts: TemplateFacts, said: Message, tail: Sequence[Message], head: Sequence[Message]) -> Standing:
     standing = facts.after_calls if said.calls else facts.after_text
     if any(message.role == "tool" for message in tail) != bool(said.calls):
         # A call without a result, or a result without a call.
         standing = min(facts.after_calls, facts.after_text)
-    if any(message.role in ("system", "developer") for message in tail):
+    if any(message.role in _SYSTEM for message in tail):
         standing = min(standing, facts.before_system)
+        if any(message.role == "developer" for message in head):
+            # Where vLLM makes system messages of a developer's, it moves all of them to the front.
+            standing = min(standing, Standing.FULL)
     if any(message.role == "assistant" for message in tail):
         # How a template renders other turns of the assistant may depend on all that came before.
         standing = min(standing, Standing.FULL)

@@ -6,8 +6,8 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeAlias
 
-from polarproxy.engine.exact.conversation import RENDER_ROUTE, RENDERED_FIELDS, rendered_ids
-from polarproxy.engine.exact.probe import probe, read
+from polarproxy.engine.exact.conversation import RENDER_ROUTE, rendered_ids
+from polarproxy.engine.exact.probe import probe, read, template_settings
 from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _MAX_BYTES = 64 << 20
 _TEMPLATES = 256
 _AT_ONCE = 8
 """Renderings that are asked for at the same time when a template is tried out."""
-_OF_TEMPLATE = tuple(name for name in RENDERED_FIELDS if name not in ("tools", "tool_choice"))
 
 
 class Renders:
@@ -64,7 +63,7 @@ class Renders:
 
     async def template(self, fields: Settings, head: Mapping[str, str]) -> _Facts:
         """What is known of the template that a request is rendered with; tried out once. Raises as `ids` does."""
-        settings = {name: fields[name] for name in _OF_TEMPLATE if name in fields}
+        settings = template_settings(fields)
         key = tuple((name, bytes(value)) for name, value in settings.items())
         task = self._templates.get(key)
         if task is None:

@@ -31,7 +31,8 @@ Json = dict[str, Any]
 class Asked:
     """What became of a request."""
 
-    outcome: Exact | Fallback
+    outcome: Exact | Fallback | None
+    """None: there is nothing to go on from yet."""
     turn: int | None = None
     """The number of the message that is continued. None: none was recognised."""
     recorded: Recorded | None = None
@@ -52,7 +53,7 @@ class Proxy:
         raw = json.dumps(body).encode()
         found = turns(decode_request(raw).request)
         if not found:
-            return Asked(Fallback(FallbackReason.FIRST_TURN))
+            return Asked(None)
         for turn in reversed(found):
             fits = [(fit(turn, known), place) for place, (known, _) in enumerate(self._turns.get(turn.key, ()))]
             fitting = [(how, place) for how, place in fits if how is not None]

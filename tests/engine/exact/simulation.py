@@ -98,7 +98,7 @@ class Simulation:
         expected = max(self.known, default=None)
         assert asked.turn == expected, "the longest history that was recorded is continued, and no other"
         if not isinstance(asked.outcome, Exact):
-            self.seen[str(asked.outcome.reason)] += 1
+            self.seen["first" if asked.outcome is None else asked.outcome.reason.value] += 1
             return
         self._count(body, expected)
         assert expected is not None

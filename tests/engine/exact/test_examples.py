@@ -1,6 +1,6 @@
-"""Real ways in which a history that is rendered again is not what was sampled: each breaks the template's prompt, none the exact one.
+"""Real ways in which a history that is rendered again is not what was sampled.
 
-Qwen3's own tokenizer and template.
+Each breaks the template's prompt, and none the exact one. Qwen3's own tokenizer and template.
 """
 
 from __future__ import annotations

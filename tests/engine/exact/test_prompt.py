@@ -237,7 +237,6 @@ def test_a_cut_before_the_text_cannot_be_ended() -> None:
 
 
 MESSAGES: tuple[tuple[str, Callable[[Session], Asked], FallbackReason], ...] = (
-    ("first", lambda session: session.ask(ASK), FallbackReason.FIRST_TURN),
     ("edited", lambda session: session.ask(ASK, say("other"), NEXT), FallbackReason.NOT_RECORDED),
     ("another question", lambda session: session.ask(NEXT, say(), NEXT), FallbackReason.NOT_RECORDED),
     ("prefill", lambda session: session.ask(ASK, say()), FallbackReason.PREFILL),
@@ -294,6 +293,25 @@ def test_what_changes_nothing_is_no_reason(members: Json) -> None:
     session = Session(PLAIN)
     session.sampled("said<e>", ASK, reply=say())
     assert isinstance(session.ask(ASK, say(), NEXT, **members).outcome, Exact)
+
+
+def test_a_conversation_without_a_turn_has_nothing_to_go_on_from() -> None:
+    assert Session(PLAIN).ask(SYSTEM, ASK).outcome is None
+
+
+DEVELOPER: Json = {"role": "developer", "content": "be"}
+
+
+def test_system_messages_that_the_engine_would_move_are_not_left_where_they_are() -> None:
+    """vLLM moves every system message to the front of a conversation with one of a developer."""
+    session = Session(PLAIN)
+    session.sampled("said<e>", DEVELOPER, ASK, reply=say())
+    messages = [msgspec.Raw(json.dumps(each).encode()) for each in (DEVELOPER, ASK, say(), SYSTEM, NEXT)]
+    planned = plan({}, messages, 2, session.proxy.facts, same_ids=True)
+    assert isinstance(planned, Plan)
+    assert not planned.reusable
+    assert b"developer" in planned.whole
+    assert isinstance(session.ask(DEVELOPER, ASK, say(), NEXT).outcome, Exact)
 
 
 def test_a_message_that_cannot_be_read_falls_back() -> None:
