@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import track
 
-from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes, rebuilt
+from polarproxy.cli.rescoring import TOLERANCE, print_rescored, rescore_all
 from polarproxy.errors import StoreDamaged
+from polarproxy.proxy.rescore import Bar
 from polarproxy.trajectory.integrity import Severity
 
 if TYPE_CHECKING:
@@ -30,15 +32,26 @@ def verify(
     version: Annotated[
         int | None, typer.Option(help="The policy version in training now; lag is counted to it.")
     ] = None,
+    rescore: Annotated[
+        bool,
+        typer.Option("--rescore", help="Also let the engine score every trained token again, in its row (--upstream)."),
+    ] = False,
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the engine that scores.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="Largest difference between two logprobs that counts as none.")
+    ] = TOLERANCE,
+    merge: Merge = "prefix_merging",
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Check that ids, logprobs and the engine's counts agree, that every trained token stands in its own context, and how
     it was sampled: whole sessions, from the store alone.
 
-    Errors are what a strict export refuses; warnings are what a trainer must know. Exit code 1 when there is an error.
+    Errors are what a strict export refuses; warnings are what a trainer must know. With --rescore the engine says again how
+    likely each trained token is after the tokens before it in its row, which must be what was recorded; the engine must have
+    the weights that sampled (--version). Exit code 1 when there is an error, or a token that differs.
 
-    Example: polarproxy verify --session demo-1
+    Example: polarproxy verify --session demo-1 --rescore --upstream http://127.0.0.1:8000
     """
     recipes = known_recipes()
     checked: list[SessionIntegrity] = []
@@ -51,11 +64,15 @@ def verify(
             except StoreDamaged as error:
                 damaged[name] = str(error)
         latest = repository.latest_policy_version() if version is None else version
+        whole = [name for name in names if name not in damaged]
+        rescored = rescore_all(repository, upstream, whole, Bar(tolerance, latest), merge) if rescore else None
     if as_json:
-        print_json(_as_json(checked, damaged, latest))
+        print_json(_as_json(checked, damaged, latest) | ({} if rescored is None else {"rescore": rescored.as_json()}))
     else:
         _print(checked, damaged, latest)
-    if damaged or not all(found.sound for found in checked):
+        if rescored is not None:
+            print_rescored(rescored)
+    if damaged or not all(found.sound for found in checked) or (rescored is not None and not rescored.sound):
         raise typer.Exit(1)
 
 
