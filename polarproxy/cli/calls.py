@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from polarproxy.model import FallbackReason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polarproxy.model import Call, Completion, Prompting
+    from polarproxy.model import Call, Logprobs, Prompting, TokenIds
     from polarproxy.trajectory.branches import Trajectory
     from polarproxy.trajectory.kinds import Verdict
 
@@ -61,7 +62,9 @@ def list_calls(
 @app.command("show")
 def show_call(
     call_id: str,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Every sampled token: id, text, logprob, trained.")] = False,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Every token of prompt and reply: id, logprob, loss mask, text.")
+    ] = False,
     tokenizer: Tokenizer = None,
     db: Db = None,
     as_json: Json = False,
@@ -79,12 +82,17 @@ def show_call(
     _print_facts(call, captured.delivered, kind)
     for role, text in conversation(call):
         console.print(Text(f"{role}: ", style="bold") + Text(text, style="dim"))
+    if tokens and call.prompt_token_ids is not None:
+        _print_tokens("prompt", 0, call.prompt_token_ids, None, texts, trained=False)
     for completion in call.completions:
-        verdict = why.get(completion.index, "trained")
+        verdict = why.get(completion.index, why.get(None, "trained"))
+        is_trained = verdict == "trained"
         head = Text(f"assistant (choice {completion.index}, {verdict}): ", style="bold")
-        console.print(head + marked(spell(completion.token_ids, texts), trained=verdict == "trained"))
+        console.print(head + marked(spell(completion.token_ids, texts), trained=is_trained))
         if tokens:
-            _print_tokens(completion, texts, trained=verdict == "trained")
+            start = len(call.prompt_token_ids or ())
+            title = f"choice {completion.index}"
+            _print_tokens(title, start, completion.token_ids, completion.logprobs, texts, trained=is_trained)
 
 
 def _verdicts(trajectory: Trajectory, call_id: str) -> dict[int | None, str]:
@@ -167,12 +175,13 @@ def _model(call: Call) -> str | None:
     return f"{call.served_model} (asked for as {call.requested_model})"
 
 
-def _print_tokens(completion: Completion, texts: Mapping[int, bytes], *, trained: bool) -> None:
-    logprobs = list(completion.logprobs) if completion.logprobs is not None else []
-    rows = [
-        (place, token, repr(spell([token], texts)), f"{logprobs[place]:.4f}" if place < len(logprobs) else None)
-        for place, token in enumerate(completion.token_ids)
-    ]
-    mask = 1 if trained else 0
-    columns = ("position", "id", "text", "logprob", "loss_mask")
-    print_table(f"choice {completion.index}", columns, [(*row, mask) for row in rows])
+def _print_tokens(
+    title: str, start: int, ids: TokenIds, logprobs: Logprobs | None, texts: Mapping[int, bytes], *, trained: bool
+) -> None:
+    """A line for each token. Not a table: a prompt may have a hundred thousand."""
+    values = list(logprobs) if logprobs is not None else []
+    lines = [f"{title}\nposition       id    logprob  loss_mask  text"]
+    for place, token in enumerate(ids):
+        value = f"{values[place]:.4f}" if place < len(values) else "-"
+        lines.append(f"{start + place:>8} {token:>8} {value:>10} {int(trained):>10}  {spell([token], texts)!r}")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polarproxy.rollout.recipe import harnesses_folder
+from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.rebuilt import rebuild
 from polarproxy.trajectory.recipes import read_recipe
 
@@ -22,6 +23,12 @@ def known_recipes() -> tuple[Recipe, ...]:
     return tuple(read_recipe(file.read_bytes(), str(file)) for file in files)
 
 
-def rebuilt(session: Session, calls: Iterable[CapturedCall], recipes: Sequence[Recipe] | None = None) -> Rebuilt:
-    """A stored session, rebuilt. `recipes`: None reads them."""
-    return rebuild(session.session_id, calls, known_recipes() if recipes is None else recipes, session.harness)
+def rebuilt(
+    session: Session,
+    calls: Iterable[CapturedCall],
+    recipes: Sequence[Recipe] | None = None,
+    merge: str = MERGES[0][0],
+) -> Rebuilt:
+    """A stored session, rebuilt. `recipes`: None reads them; `merge` is the name of a rule."""
+    known = known_recipes() if recipes is None else recipes
+    return rebuild(session.session_id, calls, known, session.harness, dict(MERGES)[merge])

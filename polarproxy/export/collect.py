@@ -11,7 +11,7 @@ from polarproxy.credit.advantages import ESTIMATORS, advantages
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import form_groups
 from polarproxy.errors import BadExport
-from polarproxy.trajectory.drift import by_class, find_drifts
+from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.rebuilt import rebuild
 
@@ -121,7 +121,7 @@ class Collection:
         account.kinds.update(rebuilt.judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
-        account.drifts.update(by_class(find_drifts(rebuilt.forest, self._texts(calls))))
+        account.drifts.update(by_class(rebuilt.drifts(self._texts(calls))))
         account.findings.update(finding.code.value for finding in integrity.findings)
         reason = self._why_not(session, trajectory)
         if reason is not None:

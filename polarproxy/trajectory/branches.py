@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.trajectory.eligibility import why_not, why_not_whole
-from polarproxy.trajectory.forest import Forest, Node, build_forest, by_delivery
+from polarproxy.trajectory.forest import Forest, Node, build_forest, by_lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -126,7 +126,7 @@ def prefix_merging(forest: Forest, reasons: Sequence[Reason | None]) -> Iterator
 
 
 def build_trajectory(
-    session_id: str, calls: Iterable[CapturedCall], merge: Merge = prefix_merging, prefer: TieRule = by_delivery
+    session_id: str, calls: Iterable[CapturedCall], merge: Merge = prefix_merging, prefer: TieRule = by_lineage
 ) -> Trajectory:
     """The branches of one session's calls; raises `InvalidValue` when they are not those of one session."""
     return trajectory_of(session_id, build_forest(calls, prefer), merge)

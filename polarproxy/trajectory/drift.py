@@ -9,7 +9,7 @@ that sub-agents share, another question after the same history, and side calls a
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,6 +105,28 @@ def _difference(forest: Forest, echoes: Echoes, place: int, spelling: Spelling) 
         sampled=bool(inside),
         summary=summary is not None,
         spelling=spelling,
+    )
+
+
+def compare(forest: Forest, earlier: Node, later: Node, texts: Mapping[int, bytes]) -> Drift | None:
+    """How the P ⊕ C of one completion differs from that of an earlier one, which stands in `forest`. None: one begins the
+    other, so that they differ in nothing."""
+    whole = replace(later, prompt=later.context)
+    edit = _edit(whole, earlier)
+    if edit.position == min(len(whole.prompt), earlier.stop):
+        return None
+    return _drift(
+        Difference(
+            later=whole,
+            earlier=earlier,
+            position=edit.position,
+            removed=edit.removed,
+            inserted=edit.inserted,
+            replies_from=_replies_from(forest, Echoes(forest), earlier),
+            sampled=earlier.start <= edit.position,
+            summary=False,
+            spelling=Spelling(texts),
+        )
     )
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import InvalidValue
+from polarproxy.trajectory.lineage import identity
 from polarproxy.trajectory.prefix_tree import PrefixTree
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     """Given a call and an earlier one whose tokens it repeats: of several such the one with the least value is its parent."""
 
 
-def by_delivery(later: CapturedCall, earlier: CapturedCall) -> tuple[bool, ...]:
-    """What reached the client is more likely to be what it repeats."""
-    return (not earlier.delivered,)
+def by_lineage(later: CapturedCall, earlier: CapturedCall) -> tuple[bool, ...]:
+    """An agent goes on from what it said itself, as its headers tell; then from what reached the client."""
+    return (identity(later.call).agent != identity(earlier.call).agent, not earlier.delivered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class GrowingForest:
     in at the next look, which begins anew.
     """
 
-    def __init__(self, prefer: TieRule = by_delivery) -> None:
+    def __init__(self, prefer: TieRule = by_lineage) -> None:
         self._prefer = prefer
         self._calls: dict[str, CapturedCall] = {}
         self._grower = _Grower(prefer)
@@ -187,6 +188,6 @@ def _grown(calls: Iterable[CapturedCall], prefer: TieRule) -> _Grower:
     return grower
 
 
-def build_forest(calls: Iterable[CapturedCall], prefer: TieRule = by_delivery) -> Forest:
+def build_forest(calls: Iterable[CapturedCall], prefer: TieRule = by_lineage) -> Forest:
     """The forest of one session's calls. Near linear in the number of tokens."""
     return _grown(calls, prefer).forest()

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from polarproxy.trajectory.agents import Agent, check_agents, find_agents
 from polarproxy.trajectory.branches import Trajectory, prefix_merging, trajectory_of
+from polarproxy.trajectory.drift import Drift, find_drifts
 from polarproxy.trajectory.forest import Forest, build_forest
 from polarproxy.trajectory.integrity_session import SessionIntegrity, check_session
 from polarproxy.trajectory.kinds import Judged, judge
 from polarproxy.trajectory.repeats import Repeat, find_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polarproxy.model import CapturedCall
     from polarproxy.trajectory.branches import Merge
@@ -35,6 +36,10 @@ class Rebuilt:
     def agents(self) -> tuple[Agent, ...]:
         """The agents of the session, by their first call."""
         return find_agents(self.judged, self.forest)
+
+    def drifts(self, texts: Mapping[int, bytes]) -> tuple[Drift, ...]:
+        """Calls that repeat an earlier one in other tokens. `texts`: the bytes of token ids, as far as they are known."""
+        return find_drifts(self.forest, texts)
 
     def integrity(self) -> SessionIntegrity:
         """What is wrong or doubtful."""

@@ -1,5 +1,7 @@
 """Which call continues which: the parent is the longest earlier P ⊕ C that the prompt begins with."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -76,6 +78,23 @@ def test_of_equal_candidates_the_delivered_one_wins() -> None:
 def test_of_equal_delivered_candidates_the_first_wins() -> None:
     calls = [turn(0, [1], Said([2])), turn(1, [1], Said([2])), turn(2, [1, 2, 3], Said([4]))]
     assert parents(build_forest(calls)) == [None, None, 0]
+
+
+def by_agent(captured: CapturedCall, agent: str) -> CapturedCall:
+    headers = (("x-claude-code-session-id", "m"), ("x-claude-code-agent-id", agent))
+    return replace(captured, call=replace(captured.call, headers=headers))
+
+
+def test_of_equal_candidates_the_agents_own_wins_even_undelivered() -> None:
+    """Two agents said the same after the same; each goes on from its own, as the headers tell."""
+    calls = [
+        by_agent(turn(0, [1], Said([2])), "a"),
+        by_agent(turn(1, [1], Said([2]), delivered=False), "b"),
+        by_agent(turn(2, [1, 2, 3], Said([4])), "b"),
+        by_agent(turn(3, [1, 2, 5], Said([6])), "a"),
+        turn(4, [1, 2, 7], Said([8])),
+    ]
+    assert parents(build_forest(calls)) == [None, None, 1, 0, 0]
 
 
 def test_the_choices_of_one_call_are_siblings() -> None:

@@ -1,0 +1,62 @@
+"""Drift for people and for programs: where two sequences part, with both sides spelled out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from polarproxy.cli.spelling import CONTEXT, spell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from polarproxy.trajectory.drift import Drift, Window
+
+CHANGED = "bold red"
+
+
+def drift_lines(drift: Drift, texts: Mapping[int, bytes]) -> Iterable[Text]:
+    """A drift in three lines: what it is, and how both sides go on. What differs stands between ⟦ and ⟧."""
+    yield Text.assemble(
+        (drift.call_id, "bold"),
+        " differs from ",
+        (drift.earlier_call_id, "bold"),
+        f" from token {drift.position} on: ",
+        (drift.drift_class, CHANGED),
+    )
+    yield Text(f"  {drift.earlier_call_id}: ") + _window(drift.there, texts)
+    yield Text(f"  {drift.call_id}: ") + _window(drift.here, texts)
+
+
+def _window(window: Window, texts: Mapping[int, bytes]) -> Text:
+    changed = _on_one_line(spell(window.changed, texts))
+    return Text.assemble(
+        (_on_one_line(spell(window.before, texts)), CONTEXT),
+        (f"⟦{changed}⟧", CHANGED),
+        (_on_one_line(spell(window.after, texts)), CONTEXT),
+    )
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+def drift_json(drift: Drift, texts: Mapping[int, bytes]) -> dict[str, object]:
+    """A drift as JSON values."""
+    return {
+        "call_id": drift.call_id,
+        "class": drift.drift_class,
+        "earlier_call_id": drift.earlier_call_id,
+        "position": drift.position,
+        "here": _window_json(drift.here, texts),
+        "there": _window_json(drift.there, texts),
+    }
+
+
+def _window_json(window: Window, texts: Mapping[int, bytes]) -> dict[str, object]:
+    parts = {"before": window.before, "changed": window.changed, "after": window.after}
+    return {
+        "token_ids": {name: list(ids) for name, ids in parts.items()},
+        "text": {name: spell(ids, texts) for name, ids in parts.items()},
+    }
