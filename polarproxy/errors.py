@@ -62,6 +62,10 @@ class StoreUnavailable(PolarproxyError):
     """The store could not take or give a record now; trying again later may help."""
 
 
+class Unstorable(StoreUnavailable):
+    """The store is well, and cannot hold this record."""
+
+
 class StoreConflict(PolarproxyError):
     """A record with this id is already stored, with another content."""
 
@@ -100,3 +104,11 @@ class BadExport(PolarproxyError):
 
 class BadArchive(PolarproxyError):
     """A file is no archive of sessions, is damaged or cut off, or was made by a newer version."""
+
+
+class BadSpool(PolarproxyError):
+    """A folder cannot be the spool: another proxy has it, or what is in it belongs elsewhere or is of a newer version."""
+
+
+class DamagedRecord(PolarproxyError):
+    """A record of a spool is not what was written."""

@@ -81,6 +81,8 @@ class Settings:
     """Seconds to wait for a call to be durably stored before the client is told to come back."""
     queue_size: int = 4096
     """Calls that may wait to be stored before new ones are refused with 503."""
+    spool: str | None = None
+    """Folder of this proxy's own that takes calls while the database is away. None: they are refused then."""
     max_body_mb: int = 64
     """Largest request body, in MiB, after decompression."""
     keep_bodies: KeepBodies = "full"

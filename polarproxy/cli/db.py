@@ -7,6 +7,7 @@ import typer
 from polarproxy.cli.archives import export_archive, import_archive, migrate
 from polarproxy.cli.opening import Db, Json, database_url, open_repository
 from polarproxy.cli.output import console, print_json, print_table
+from polarproxy.cli.spool import app as spool
 from polarproxy.cli.upkeep import prune, stats
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import current as current_revision
@@ -19,6 +20,7 @@ app.command()(prune)
 app.command("export")(export_archive)
 app.command("import")(import_archive)
 app.command()(migrate)
+app.add_typer(spool, name="spool")
 
 
 @app.command()

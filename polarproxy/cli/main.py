@@ -23,6 +23,7 @@ from polarproxy.errors import (
     BadExport,
     BadReward,
     BadSettings,
+    BadSpool,
     InvalidValue,
     NotFound,
     PolarproxyError,
@@ -66,7 +67,7 @@ app.add_typer(reward.app, name="reward")
 app.add_typer(db.app, name="db")
 app.add_typer(upstreams.app, name="upstreams")
 
-_WRONG_USE = (BadSettings, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
+_WRONG_USE = (BadSettings, BadSpool, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
 
 def run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -51,19 +51,26 @@ async def running_proxy(settings: Settings, worker: Worker | None = None) -> Asy
 async def _serving(settings: Settings, engine: Engine, worker: Worker | None) -> AsyncIterator[tuple[str, Parts]]:
     secret = signing_key(settings)
     listener = listen(settings.host, settings.port) if worker is None else worker.listener
-    async with open_parts(settings, engine, secret, worker=None if worker is None else worker.number) as parts:
-        # A handler is cancelled when its client leaves: that is how the engine is freed at once.
-        # Bodies are decompressed by us, within the limit for their size.
-        runner = web.AppRunner(
-            build_app(parts),
-            handler_cancellation=True,
-            access_log=None,
-            shutdown_timeout=_SHUTDOWN_S,
-            auto_decompress=False,
-        )
-        await runner.setup()
-        await web.SockSite(runner, listener).start()
-        try:
+    number = None if worker is None else worker.number
+    with closing(listener):
+        async with open_parts(settings, engine, secret, worker=number) as parts, _answering(parts, listener):
             yield base_url(listener), parts
-        finally:
-            await runner.cleanup()
+
+
+@asynccontextmanager
+async def _answering(parts: Parts, listener: socket.socket) -> AsyncIterator[None]:
+    # A handler is cancelled when its client leaves: that is how the engine is freed at once.
+    # Bodies are decompressed by us, within the limit for their size.
+    runner = web.AppRunner(
+        build_app(parts),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
+        auto_decompress=False,
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()

@@ -56,6 +56,9 @@ def serve(
     ] = None,
     store_timeout: Annotated[float | None, typer.Option(help="Seconds to wait for a call to be stored.")] = None,
     queue_size: Annotated[int | None, typer.Option(help="Calls that may wait to be stored.")] = None,
+    spool: Annotated[
+        str | None, typer.Option(help="Folder that takes calls while the database is away; each proxy has its own.")
+    ] = None,
     max_body_mb: Annotated[int | None, typer.Option(help="Largest request body, in MiB.")] = None,
     keep_bodies: Annotated[
         str | None, typer.Option(help="Store requests as they were sent: full, errors (of failed calls only) or none.")
@@ -99,6 +102,7 @@ def serve(
         "health_interval": health_interval,
         "store_timeout": store_timeout,
         "queue_size": queue_size,
+        "spool": spool,
         "max_body_mb": max_body_mb,
         "keep_bodies": keep_bodies,
         "model_map": model_map,
@@ -170,7 +174,9 @@ def _announce(settings: Settings, base: str) -> None:
 
 
 async def _greet(parts: Parts) -> None:
-    """Says what answers upstream, as soon as that is known."""
+    """Says where calls go while the database is away, and what answers upstream, as soon as that is known."""
+    if parts.spool is not None:
+        console.print(f"while the database is away, calls go to {parts.settings.spool}", markup=False)
     await parts.fleet.acquaint()
     for member in parts.fleet.members:
         facts = member.known

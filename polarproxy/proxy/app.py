@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from aiohttp import web
 
-from polarproxy.errors import BadKey, BadRequest, PolarproxyError
+from polarproxy.errors import BadKey, BadRequest, BadSpool, PolarproxyError
 from polarproxy.model import Dialect
 from polarproxy.proxy import control, fleet_control
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
@@ -33,7 +34,10 @@ from polarproxy.proxy.routes import NATIVE, Action, dialect_of, recognise
 from polarproxy.proxy.socket import is_upgrade, serve_socket
 from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
+from polarproxy.store.database import name_of
 from polarproxy.store.repository import Repository
+from polarproxy.store.spool import Spool, open_spool, spool_folder, warn_of_strays
+from polarproxy.store.spooling import SpoolingWriter, patience
 from polarproxy.store.writer import Writer
 from polarproxy.wire.responses.items import read_head
 from polarproxy.wire.surrogates import whole_characters
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
 
     from polarproxy.proxy.carry import Carrier
     from polarproxy.settings import Settings
+    from polarproxy.store.arrivals import Arrivals
+    from polarproxy.store.keeper import Keeper
 
 _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
 
@@ -72,11 +78,13 @@ async def open_parts(
     `worker`: its number among the processes of one port. None: it is the only one.
     """
     repository = Repository(engine)
-    writer = Writer(engine, settings.queue_size)
+    spool = _spool(settings, worker)
     fleet, stats = Fleet(settings), Stats()
     exact = ExactPrompts(repository)
+    timeout = settings.store_timeout if spool is None else patience(settings.store_timeout)
+    arrivals = arrivals_of(engine, repository, timeout, spool)
+    writer = _keeper(settings, engine, spool, arrivals)
     muster = Muster(engine, fleet, writer, stats, exact, worker)
-    arrivals = arrivals_of(engine, repository, settings.store_timeout)
     try:
         latest = max(settings.policy_version, repository.latest_policy_version())
         arrivals.policy_version = repository.set_policy_version(latest)
@@ -94,11 +102,34 @@ async def open_parts(
             exact=exact,
             muster=muster,
             stats=stats,
+            spool=spool,
         )
     finally:
         await muster.close()
         await fleet.close()
         writer.close()
+
+
+def _spool(settings: Settings, worker: int | None) -> Spool | None:
+    """Each worker has one of its own; the first one says what nobody looks after."""
+    if settings.spool is None:
+        return None
+    numbers = (None,) if worker is None else range(1, settings.workers + 1)
+    if worker in (None, 1):
+        warn_of_strays(Path(settings.spool), numbers)
+    return open_spool(spool_folder(Path(settings.spool), worker), name_of(settings.db))
+
+
+def _keeper(settings: Settings, engine: Engine, spool: Spool | None, arrivals: Arrivals) -> Keeper:
+    writer = Writer(engine, settings.queue_size)
+    if spool is None:
+        return writer
+    try:
+        return SpoolingWriter(writer, spool, arrivals, engine, settings.queue_size)
+    except BadSpool:
+        writer.close()
+        spool.close()
+        raise
 
 
 def build_app(parts: Parts) -> web.Application:
@@ -117,14 +148,16 @@ async def _health(_http: web.Request) -> web.Response:
 
 
 async def _ready(parts: Parts, _http: web.Request) -> web.Response:
-    """Ready when an engine answers and the store commits."""
+    """Ready when an engine answers and calls can be made durable, by the store or by the spool."""
     problems = [] if await parts.fleet.look() else [member.why_unknown() for member in parts.fleet.members]
     warnings = [] if problems else [*parts.fleet.troubles(), *parts.fleet.differences()]
     if parts.writer.trouble is not None:
         problems.append(f"the store cannot commit: {parts.writer.trouble}")
+    if parts.spool is not None:
+        warnings += parts.spool.warnings
     facts = await parts.fleet.facts()
     state = {"engine": facts.name, "model": facts.model, "problems": problems, "warnings": warnings}
-    return web.json_response(state, status=503 if problems else 200)
+    return web.json_response(state | control.spool_state(parts), status=503 if problems else 200)
 
 
 def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

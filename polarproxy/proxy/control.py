@@ -17,6 +17,7 @@ from polarproxy.errors import BadReply, BadRequest, BadReward, EngineFailed, Not
 from polarproxy.model import PromptMode, Session, SessionStatus
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
+from polarproxy.store.spooling import patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,10 +58,14 @@ def _json(value: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
 
 
-async def _store(change: Callable[..., _T], *arguments: Any) -> _T:
-    """Runs a change of the store beside the event loop."""
+async def _store(parts: Parts, change: Callable[..., _T], *arguments: Any) -> _T:
+    """Runs a change of the store beside the event loop; raises `StoreUnavailable` when it is not done in time."""
+    timeout = parts.settings.store_timeout
     try:
-        return await asyncio.to_thread(change, *arguments)
+        async with asyncio.timeout(timeout):
+            return await asyncio.to_thread(change, *arguments)
+    except TimeoutError as error:
+        raise StoreUnavailable(f"the store did not commit within {timeout:g} s; it may do so all the same") from error
     except IntegrityError as error:
         raise StoreConflict(f"that contradicts what is stored: {error.orig}") from error
     except DBAPIError as error:
@@ -107,9 +112,7 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
     )
     if wanted.prompts is PromptMode.EXACT:
         await _require_exact_prompts(parts)
-    if await _store(parts.repository.session_state, session_id) is not None:
-        raise StoreConflict(f"there is a session {session_id!r} already")
-    await _store(parts.repository.add_session, session)
+    await _add_session(parts, session, named=wanted.session_id is not None)
     parts.arrivals.made(session_id, session.prompts)
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
 
@@ -128,15 +131,64 @@ async def _require_exact_prompts(parts: Parts) -> None:
     raise NotOffered(f"exact prompts are not to be had: {'; '.join(dict.fromkeys(refusals))}")
 
 
+async def _add_session(parts: Parts, session: Session, *, named: bool) -> None:
+    """Raises `StoreConflict` when there is one of this name, `StoreUnavailable`."""
+    spool = parts.spool
+    if spool is None:
+        await _insert(parts, session)
+        return
+    try:
+        if spool.away:
+            raise StoreUnavailable("the database is away")
+        async with asyncio.timeout(patience(parts.settings.store_timeout)):
+            await _insert(parts, session)
+    except (StoreUnavailable, TimeoutError) as error:
+        if named:
+            raise StoreUnavailable(
+                f"the database is away, and nothing else knows whether there is a session {session.session_id!r}; try again,"
+                " or let the proxy find a name"
+            ) from error
+        await parts.writer.write(session, parts.settings.store_timeout)
+
+
+async def _insert(parts: Parts, session: Session) -> None:
+    if await _store(parts, parts.repository.session_state, session.session_id) is not None:
+        raise StoreConflict(f"there is a session {session.session_id!r} already")
+    await _store(parts, parts.repository.add_session, session)
+
+
+async def _of_session(parts: Parts, change: Callable[..., _T], session_id: str, *arguments: Any) -> _T:
+    """Asks the store of a session; raises `StoreUnavailable` as long as that waits in the spool."""
+    if parts.spool is not None and parts.spool.holds_session(session_id):
+        raise StoreUnavailable(f"session {session_id} is on its way from the spool to the database; try again")
+    return await _store(parts, change, session_id, *arguments)
+
+
+def spool_state(parts: Parts) -> dict[str, Any]:
+    """What is said of the spool; nothing when there is none."""
+    spool = parts.spool
+    if spool is None:
+        return {}
+    state = {
+        "folder": str(spool.folder),
+        "database_away": spool.away,
+        "records": len(spool),
+        "bytes": spool.size,
+        "refused": len(spool.refused),
+        "torn_bytes": spool.torn,
+    }
+    return {"spool": state}
+
+
 async def show_session(parts: Parts, http: web.Request) -> web.Response:
     """`GET /api/sessions/{session_id}`."""
-    return _json(asdict(await _store(parts.repository.session, http.match_info["session_id"])))
+    return _json(asdict(await _of_session(parts, parts.repository.session, http.match_info["session_id"])))
 
 
 async def close_session(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/sessions/{session_id}/close`."""
     session_id, wanted = http.match_info["session_id"], _read(await http.read(), _Closing)
-    await _store(parts.repository.set_status, session_id, wanted.status)
+    await _of_session(parts, parts.repository.set_status, session_id, wanted.status)
     parts.arrivals.closed(session_id, wanted.status)
     return _json({"session_id": session_id, "status": wanted.status})
 
@@ -148,20 +200,20 @@ async def add_reward(parts: Parts, http: web.Request) -> web.Response:
         reward = wanted.reward()
     except BadReward as error:
         raise BadRequest(str(error)) from error
-    await _store(parts.repository.add_reward, session_id, reward)
+    await _of_session(parts, parts.repository.add_reward, session_id, reward)
     return _json({"session_id": session_id, "reward": reward.value}, 201)
 
 
 async def show_rewards(parts: Parts, http: web.Request) -> web.Response:
     """`GET /api/sessions/{session_id}/rewards`: every reward that was set, the last one counts."""
-    history = await _store(parts.repository.reward_history, http.match_info["session_id"])
+    history = await _of_session(parts, parts.repository.reward_history, http.match_info["session_id"])
     return _json([asdict(given) for given in history])
 
 
 async def set_policy(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/policy`: which weights sample from now on."""
     version = _read(await http.read(), _Policy).version
-    in_force = await _store(parts.repository.set_policy_version, version)
+    in_force = await _store(parts, parts.repository.set_policy_version, version)
     parts.arrivals.policy_version = in_force
     if version < in_force:
         raise BadRequest(f"policy version {version} is older than the current {in_force}")
@@ -180,4 +232,6 @@ async def show_stats(parts: Parts, _http: web.Request) -> web.Response:
         {"host": one.host, "pid": one.pid, "worker": one.worker, **one.counts, "exact_prompts": one.exact_prompts}
         for one in reports
     ]
-    return _json({**total, "exact_prompts": exact, "trouble": parts.writer.trouble, "processes": each})
+    return _json(
+        {**total, "exact_prompts": exact, "trouble": parts.writer.trouble, "processes": each, **spool_state(parts)}
+    )

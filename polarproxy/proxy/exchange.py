@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.asking import Asking
     from polarproxy.proxy.exact.prompted import Prompted
     from polarproxy.proxy.upstream import Upstream
+    from polarproxy.store.places import Place
     from polarproxy.store.responses import StoredResponse
 
 
@@ -25,7 +26,7 @@ class Exchange:
     """One call."""
 
     session: Session
-    ordinal: int
+    place: Place
     path: str
     headers: tuple[tuple[str, str], ...]
     asking: Asking

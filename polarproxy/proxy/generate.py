@@ -46,10 +46,10 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     session_id, origin, place = _session(parts, visit, said, asking)
     upstream, facts, plan = await _engine_for(parts, asking, session_id)
     sent, query = _to_engine(parts, visit, asking)
-    ordinal = await parts.arrivals.arrive(session_id)
+    arrived = await parts.arrivals.arrive(session_id)
     exchange = Exchange(
         session=Session(session_id, datetime.now(UTC), origin, model=asking.model),
-        ordinal=ordinal,
+        place=arrived,
         path=visit.address.path,
         headers=headers.to_record(visit.headers.items(), said.head.headers if said.head else ()),
         asking=asking,

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.parts import Stats
+    from polarproxy.store.keeper import Keeper
     from polarproxy.store.roster import Seen, UpstreamState
-    from polarproxy.store.writer import Writer
 
 _PERIOD_S = 1.0
 
@@ -62,7 +62,7 @@ class Muster:
     """This process among those that share the database."""
 
     def __init__(
-        self, engine: Engine, fleet: Fleet, writer: Writer, stats: Stats, exact: ExactPrompts, worker: int | None
+        self, engine: Engine, fleet: Fleet, writer: Keeper, stats: Stats, exact: ExactPrompts, worker: int | None
     ) -> None:
         self._roster = Roster(engine, new_id("p")) if engine.dialect.name == "postgresql" else None
         self._fleet, self._writer, self._stats, self._exact, self._worker = fleet, writer, stats, exact, worker

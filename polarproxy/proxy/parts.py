@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from polarproxy.proxy.roots import Roots
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
+    from polarproxy.store.keeper import Keeper
     from polarproxy.store.repository import Repository
-    from polarproxy.store.writer import Writer
+    from polarproxy.store.spool import Spool
 
 
 @dataclass(slots=True)
@@ -38,10 +39,12 @@ class Parts:
     signer: Signer
     fleet: Fleet
     repository: Repository
-    writer: Writer
+    writer: Keeper
     arrivals: Arrivals
     recorder: Recorder
     roots: Roots
     exact: ExactPrompts
     muster: Muster
     stats: Stats
+    spool: Spool | None = None
+    """Takes calls while the database is away. None: they are refused then."""

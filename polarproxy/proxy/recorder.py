@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
-    from polarproxy.store.writer import Writer
+    from polarproxy.store.keeper import Keeper
 
 
 def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> Sampling:
@@ -60,7 +60,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
     return Call(
         call_id=exchange.call_id,
         session_id=exchange.session.session_id,
-        ordinal=exchange.ordinal,
+        ordinal=exchange.place.ordinal,
         arrived_at=exchange.arrived_at,
         dialect=asking.dialect,
         path=exchange.path,
@@ -95,7 +95,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
 class Recorder:
     """Stores exchanges, and remembers which spellings of tokens are stored already."""
 
-    def __init__(self, writer: Writer, arrivals: Arrivals, settings: Settings) -> None:
+    def __init__(self, writer: Keeper, arrivals: Arrivals, settings: Settings) -> None:
         self._writer = writer
         self._arrivals = arrivals
         self._timeout = settings.store_timeout
@@ -146,4 +146,6 @@ class Recorder:
         if exchange.capture.prompt_parsed is not None:
             self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
         spelled = self._spelled[call.served_model or ""]
-        return NewCall(call, exchange.session, spelled.new(call.completions, exchange.capture), exchange.response)
+        texts = spelled.new(call.completions, exchange.capture)
+        place = None if exchange.place.arrived is None else exchange.place
+        return NewCall(call, exchange.session, texts, exchange.response, place)

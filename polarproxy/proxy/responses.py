@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from aiohttp import web
+from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import BadRequest, NotFound
+from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
 from polarproxy.proxy.routes import Action
 from polarproxy.proxy.visit import Said
+from polarproxy.store.database import reason
 from polarproxy.store.responses import StoredResponse
 from polarproxy.wire.responses import items
 from polarproxy.wire.responses.settings import previous_not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from polarproxy.proxy.asking import Asking
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.visit import Visit
     from polarproxy.store.responses import FoundResponse
     from polarproxy.wire.responses.items import Head
 
+_T = TypeVar("_T")
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _MADE_FROM = re.compile(r"_(c[0-9a-f]{27})")
 
@@ -88,14 +93,26 @@ async def _with_references(parts: Parts, visit: Visit, body: bytes, references: 
 
 async def _chain(parts: Parts, visit: Visit, response_id: str) -> list[FoundResponse]:
     """The responses up to and with this one; empty when one of them is gone, or this one is another session's."""
-    chain = await asyncio.to_thread(parts.repository.response_chain, response_id)
+    chain = await _ask(parts, parts.repository.response_chain, response_id)
     return chain if chain and _is_own(chain[-1], visit) else []
 
 
 async def _find(parts: Parts, visit: Visit, response_id: str) -> StoredResponse | None:
     """One response; None when there is none of this id, or it is another session's."""
-    found = await asyncio.to_thread(parts.repository.response, response_id)
+    found = await _ask(parts, parts.repository.response, response_id)
     return found.response if found is not None and _is_own(found, visit) else None
+
+
+async def _ask(parts: Parts, question: Callable[[str], _T], response_id: str) -> _T:
+    """Asks the store; raises `StoreUnavailable` when the answer may be that there is no such response *yet*."""
+    waits = parts.spool is not None and len(parts.spool) > 0
+    try:
+        found = await asyncio.to_thread(question, response_id)
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the store cannot be read: {reason(error)}") from error
+    if not found and waits:
+        raise StoreUnavailable(f"response {response_id} may be on its way from the spool to the database; try again")
+    return found
 
 
 def _is_own(found: FoundResponse, visit: Visit) -> bool:

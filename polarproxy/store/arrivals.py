@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import StoreUnavailable
+from polarproxy.errors import BadSpool, StoreUnavailable
 from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.store.places import Place
 from polarproxy.store.shared_arrivals import SharedArrivals, session_closed
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from polarproxy.store.repository import Repository, SessionState
+    from polarproxy.store.shared_arrivals import Spooled
 
 _KEPT = 65_536
 
@@ -30,8 +32,8 @@ class Arrivals(Protocol):
     policy_version: int
     """Version of the weights that sample now, as far as this process knows."""
 
-    async def arrive(self, session_id: str) -> int:
-        """The ordinal of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
+    async def arrive(self, session_id: str) -> Place:
+        """The place of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
 
     async def catch_up(self) -> None:
         """Makes `policy_version` what it is for all proxies, if they can be asked."""
@@ -48,12 +50,18 @@ class Arrivals(Protocol):
     def closed(self, session_id: str, status: SessionStatus) -> None:
         """The session's status changed, and is stored."""
 
+    def restore(self, place: Place) -> None:
+        """A place that an earlier process left waiting in the spool; before any call arrives. Raises `BadSpool`."""
 
-def arrivals_of(engine: Engine, repository: Repository, timeout: float) -> Arrivals:
+    def settle(self) -> None:
+        """Gives all places that wait. Called from any thread; raises `SQLAlchemyError`."""
+
+
+def arrivals_of(engine: Engine, repository: Repository, timeout: float, spooled: Spooled | None = None) -> Arrivals:
     """For one proxy of this database; an answer that takes more than `timeout` seconds is none."""
     if engine.dialect.name == "postgresql":
-        return SharedArrivals(engine, timeout)
-    return OwnArrivals(repository)
+        return SharedArrivals(engine, timeout, spooled)
+    return OwnArrivals(repository, spooled)
 
 
 @dataclass(slots=True)
@@ -71,20 +79,24 @@ def _live(state: SessionState) -> _Live:
 class OwnArrivals:
     """Next ordinals of the sessions that are alive, read from the store on first sight. No other proxy may write to it."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, spooled: Spooled | None = None) -> None:
         self._repository = repository
+        self._spooled = spooled
         self._live: OrderedDict[str, _Live] = OrderedDict()
         self._loading: dict[str, asyncio.Task[SessionState | None]] = {}
         self.policy_version = 0
 
-    async def arrive(self, session_id: str) -> int:
+    async def arrive(self, session_id: str) -> Place:
         """Counts in memory."""
         live = self._live.get(session_id)
         if live is None:
+            # Looked at before the store is: what leaves the spool meanwhile is in the store.
+            spooled = 0 if self._spooled is None else self._spooled.next_ordinal(session_id)
             state = await self._load(session_id)
             live = self._live.get(session_id)
             if live is None:
                 live = _Live(SessionStatus.OPEN, 0) if state is None else _live(state)
+                live.next_ordinal = max(live.next_ordinal, spooled)
                 self._live[session_id] = live
         if live.status is not SessionStatus.OPEN:
             raise session_closed(session_id, live.status)
@@ -93,7 +105,7 @@ class OwnArrivals:
         live.next_ordinal += 1
         live.under_way += 1
         self._forget_oldest()
-        return ordinal
+        return Place(session_id, ordinal)
 
     async def catch_up(self) -> None:
         """There is nobody else."""
@@ -118,6 +130,15 @@ class OwnArrivals:
         live = self._live.get(session_id)
         if live is not None:
             live.status = status
+
+    def restore(self, place: Place) -> None:
+        """None can wait here."""
+        raise BadSpool(
+            f"the spool holds a call of session {place.session_id} that has no place yet; only PostgreSQL can give it one"
+        )
+
+    def settle(self) -> None:
+        """None waits."""
 
     async def _load(self, session_id: str) -> SessionState | None:
         """Reads the state once, however many requests wait for it; raises `StoreUnavailable`."""

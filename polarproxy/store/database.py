@@ -61,6 +61,12 @@ def parse_url(text: str) -> URL:
     return url
 
 
+def name_of(text: str) -> str:
+    """What the URL names, without the password: the same database has the same name, wherever a process runs."""
+    path = sqlite_file(text)
+    return f"sqlite:///{path.resolve()}" if path is not None else parse_url(text).set(password=None).render_as_string()
+
+
 def sqlite_file(text: str) -> Path | None:
     """The file of a SQLite URL; None for another database."""
     url = parse_url(text)

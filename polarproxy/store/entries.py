@@ -25,7 +25,7 @@ from polarproxy.store.text import escape, unescape
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, Connection, RowMapping, Select, Table
 
@@ -152,7 +152,7 @@ def read_session(connection: Connection, session_id: str) -> SessionEntry | None
         return None
     count = select(func.count()).select_from(calls).where(calls.c.session_id == session_id)
     return SessionEntry(
-        row=_taken(row, SESSION_COLUMNS),
+        row=taken(row, SESSION_COLUMNS),
         rewards=_rewards(connection, session_id),
         calls=connection.execute(count).scalar_one(),
     )
@@ -171,7 +171,7 @@ def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
         call_id = row["call_id"]
         prompt = prompts.prompt(row)
         yield CallEntry(
-            row=_taken(row, CALL_COLUMNS),
+            row=taken(row, CALL_COLUMNS),
             prompt=None if prompt is None else prompt.raw,
             completions=_completions(row, prompt, sampled.get(call_id, ())),
             facts=[(fact["recorded_at"], fact["name"], escape(fact["value"])) for fact in known.get(call_id, ())],
@@ -180,7 +180,8 @@ def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
         )
 
 
-def _taken(row: RowMapping, names: tuple[str, ...]) -> Row:
+def taken(row: Mapping[str, Any] | RowMapping, names: tuple[str, ...]) -> Row:
+    """These columns of a row, with their texts escaped."""
     return {name: escape(row[name]) if isinstance(row[name], str) else row[name] for name in names}
 
 
@@ -198,13 +199,13 @@ def _completions(row: RowMapping, prompt: TokenIds | None, sampled: Sequence[Row
     read = [rows.read_completion(completion, prompt) for completion in sampled]
     rows.read_call(row, prompt, read, b"")
     return [
-        _taken(completion, COMPLETION_COLUMNS) | {"token_ids": known.token_ids.raw}
+        taken(completion, COMPLETION_COLUMNS) | {"token_ids": known.token_ids.raw}
         for completion, known in zip(sampled, read, strict=True)
     ]
 
 
 def _response(row: RowMapping) -> Row:
-    return _taken(row, RESPONSE_COLUMNS) | {
+    return taken(row, RESPONSE_COLUMNS) | {
         "input": codec.decompress(row["input"]),
         "reply": codec.decompress(row["reply"]),
     }

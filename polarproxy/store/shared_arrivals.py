@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter, OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
 from polarproxy.model import PromptMode, SessionStatus
 from polarproxy.store.database import reason
-from polarproxy.store.heads import Heads
+from polarproxy.store.heads import Given, Heads
+from polarproxy.store.places import Place, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Engine
 
+_T = TypeVar("_T")
 _KEPT = 65_536
+_QUIET_S = 1.0
+"""How long the database is not asked again when it did not answer and there is a spool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +50,85 @@ def session_closed(session_id: str, status: SessionStatus) -> SessionClosed:
     return SessionClosed(f"session {session_id} is closed ({status}); make a new one for more calls")
 
 
-class SharedArrivals:
-    """`Arrivals` over counters in PostgreSQL. One question is under way at a time; who comes meanwhile is in the next."""
+class Spooled(Protocol):
+    """What has to be known of a spool to give out places."""
 
-    def __init__(self, engine: Engine, timeout: float) -> None:
+    @property
+    def away(self) -> bool:
+        """Whether the database is not to be asked."""
+
+    def holds_session(self, session_id: str) -> bool:
+        """Whether anything of this session waits in the spool."""
+
+    def next_ordinal(self, session_id: str) -> int:
+        """The ordinal beyond those of all calls of this session that wait in the spool; 0 when none does."""
+
+
+class SharedArrivals:
+    """`Arrivals` over counters in PostgreSQL. One question is under way at a time; who comes meanwhile is in the next.
+
+    With a spool, a call that comes while the database is away has a place that waits; the next question asks for it too.
+    """
+
+    def __init__(self, engine: Engine, timeout: float, spooled: Spooled | None = None) -> None:
+        """An answer that takes longer than `timeout` seconds is none."""
         self._heads = Heads(engine)
         self._timeout = timeout
+        self._spooled = spooled
         self._waiting: list[_Asked] = []
         self._asking: asyncio.Task[None] | None = None
         self._prompts: OrderedDict[str, PromptMode] = OrderedDict()
         """Of those latest sessions that say where their prompts come from."""
+        self._closed: OrderedDict[str, SessionStatus] = OrderedDict()
+        """Of the latest sessions that are known to be closed, for when the database cannot be asked."""
+        self._places = Waiting()
+        self._giving = threading.Lock()
+        self._quiet_until = 0.0
         self.policy_version = 0
 
-    async def arrive(self, session_id: str) -> int:
+    async def arrive(self, session_id: str) -> Place:
         """Asks the database; a place that is not used stays free."""
+        if self._spooled is None:
+            return await self._place(session_id)
+        # What is ahead of it in the spool must be ahead of it in the session.
+        if self._away or self._spooled.holds_session(session_id):
+            return self._place_that_waits(session_id)
+        try:
+            return await self._place(session_id)
+        except StoreUnavailable:
+            self._quiet_until = time.monotonic() + _QUIET_S
+            return self._place_that_waits(session_id)
+
+    async def _place(self, session_id: str) -> Place:
         answer = await self._ask(session_id)
-        if answer.prompts is not None:
-            self._prompts[session_id] = answer.prompts
-            if len(self._prompts) > _KEPT:
-                self._prompts.popitem(last=False)
+        self._learn(session_id, answer)
         if answer.status is not SessionStatus.OPEN:
             raise session_closed(session_id, answer.status)
-        return answer.ordinal
+        return Place(session_id, answer.ordinal)
+
+    def _learn(self, session_id: str, answer: _Answer) -> None:
+        if answer.prompts is not None:
+            _keep(self._prompts, session_id, answer.prompts)
+        self.closed(session_id, answer.status)
+
+    def _place_that_waits(self, session_id: str) -> Place:
+        status = self._closed.get(session_id)
+        if status is not None:
+            raise session_closed(session_id, status)
+        return self._places.arrive(session_id)
+
+    @property
+    def _away(self) -> bool:
+        return self._spooled is not None and (self._spooled.away or time.monotonic() < self._quiet_until)
 
     async def catch_up(self) -> None:
         """Asks the database. When it cannot answer, the latest known version stands, and storing the call will tell."""
-        with suppress(StoreUnavailable):
+        if self._away:
+            return
+        try:
             await self._ask(None)
+        except StoreUnavailable:
+            self._quiet_until = time.monotonic() + _QUIET_S
 
     def leave(self, session_id: str) -> None:
         """Nothing is held for a call."""
@@ -81,10 +138,35 @@ class SharedArrivals:
         return self._prompts.get(session_id)
 
     def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
-        """The database knows."""
+        """The database may be away, or not know it yet."""
+        if prompts is not None:
+            _keep(self._prompts, session_id, prompts)
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
-        """The database knows."""
+        """The database knows; it may be away."""
+        if status is SessionStatus.OPEN:
+            self._closed.pop(session_id, None)
+        else:
+            _keep(self._closed, session_id, status)
+
+    def restore(self, place: Place) -> None:
+        """The database is asked for it with the others."""
+        self._places.restore(place)
+
+    def settle(self) -> None:
+        """Gives all places that wait; returns when the database has. Raises `SQLAlchemyError`."""
+        self._take(Counter())
+
+    def _take(self, counts: Counter[str]) -> tuple[dict[str, Given], int]:
+        """The places that wait come before those that are asked for now."""
+        with self._giving:
+            waiting = self._places.now()
+            ahead = Counter(place.session_id for place in waiting)
+            given, version = self._heads.take(ahead + counts)
+            first = {session_id: given[session_id].end - ahead[session_id] - counts[session_id] for session_id in ahead}
+            self._places.give(waiting, first)
+        self._quiet_until = 0.0
+        return given, version
 
     async def _ask(self, session_id: str | None) -> _Answer:
         answered: _Answered = asyncio.get_running_loop().create_future()
@@ -111,7 +193,7 @@ class SharedArrivals:
     async def _ask_for(self, asked: Sequence[_Asked]) -> None:
         counts = Counter(one.session_id for one in asked if one.session_id is not None)
         try:
-            given, version = await asyncio.to_thread(self._heads.take, counts)
+            given, version = await asyncio.to_thread(self._take, counts)
         except SQLAlchemyError as error:
             what = reason(error) if isinstance(error, DBAPIError) else str(error)
             for one in asked:
@@ -126,6 +208,13 @@ class SharedArrivals:
                 known = given[one.session_id]
                 _tell(one, _Answer(places[one.session_id], known.status, known.prompts))
                 places[one.session_id] += 1
+
+
+def _keep(known: OrderedDict[str, _T], session_id: str, value: _T) -> None:
+    known[session_id] = value
+    known.move_to_end(session_id)
+    if len(known) > _KEPT:
+        known.popitem(last=False)
 
 
 def _tell(asked: _Asked, answer: _Answer | StoreUnavailable) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
-from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable
+from polarproxy.errors import StoreConflict, StoreDamaged, StoreUnavailable, Unstorable
 from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
@@ -46,14 +47,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from polarproxy.store.places import Place
     from polarproxy.store.responses import StoredResponse
 
 TROUBLE_S = 10.0
 """How long a failed commit counts against the store's readiness when nothing has been written since."""
 _RECENT = 4
 
-_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError)
-"""The database itself is in trouble (locked, full, unreachable, read-only), whatever it was given."""
+_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError, NoConnection)
+"""The database itself is in trouble (locked, full, unreachable, read-only, silent), whatever it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class NewCall:
     """Spellings of token ids that this process has not stored yet."""
     response: StoredResponse | None = None
     """What a client may ask for again (OpenAI Responses). None: nothing."""
+    place: Place | None = None
+    """Of a call that came while the database was away; it counts, not the call's ordinal. None: that one counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +165,12 @@ class Writer:
         try:
             self._write([item for item, _ in group])
         except _OUT_OF_ORDER as error:
-            if was_rolled_back(error):
+            if isinstance(error, DBAPIError) and was_rolled_back(error):
                 self._commit_one_by_one(group)
                 return
-            self._stumble(reason(error))
+            self._stumble(_said(error))
             for _, done in group:
-                self._fail(done, StoreUnavailable(f"the store could not commit: {reason(error)}"))
+                self._fail(done, StoreUnavailable(f"the store could not commit: {_said(error)}"))
         except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
             self._commit_one_by_one(group)
         else:
@@ -197,13 +201,14 @@ class Writer:
                 raise
 
     def _refuse(self, item: Item, done: Done, error: Exception) -> None:
-        why = reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
+        why = _said(error)
         if isinstance(error, IntegrityError):
             self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
-            return
-        if isinstance(error, _OUT_OF_ORDER):
+        elif isinstance(error, _OUT_OF_ORDER):
             self._stumble(why)
-        self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
+            self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
+        else:
+            self._fail(done, Unstorable(f"{_name(item)} cannot be stored: {why}"))
 
     def _stumble(self, why: str) -> None:
         """The database that comes back may be an older one (a standby): what was stored is no base for what comes."""
@@ -289,6 +294,10 @@ class Writer:
                 prompt = reader.prompt(row)
                 completed = [rows.read_completion(completion, prompt) for completion in sampled]
                 self._bases.add(rows.read_call(row, prompt, completed, b""))
+
+
+def _said(error: Exception) -> str:
+    return reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
 
 
 def _name(item: Item) -> str:

@@ -1,9 +1,10 @@
 """Makes PostgreSQL fall silent under load, as behind a cut cable, lets it go on, and looks for what was lost.
 
-    python -m tests.crash.cut_network [--rounds 100] [--clients 32] [--seed N] [--work DIR]
+    python -m tests.crash.cut_network [--rounds 100] [--clients 32] [--spool] [--seed N] [--work DIR]
 
 All processes of the server are suspended (SIGSTOP) for longer than the proxy waits for a commit (`--store-timeout 0.3`):
-whether a call that was under way was committed shows only later. Clients that are refused (503) ask again.
+whether a call that was under way was committed shows only later. Clients that are refused (503) ask again; with
+`--spool` nobody may be refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ async def once(stage: Stage) -> None:
     await stage.play(0.05, 0.2)
     with server.frozen():
         await stage.play(0.4, 0.8)
-    await stage.progress()
+    await stage.recovered()
 
 
 PROGRAM = Program("cut_network", __doc__, once, databases=("postgresql",), arguments=("--store-timeout", "0.3"))

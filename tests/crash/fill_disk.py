@@ -1,10 +1,11 @@
 """Fills the disk of the database to its last byte, under load, makes room again, and looks for what was lost.
 
-    python -m tests.crash.fill_disk [--rounds 100] [--clients 32] [--db sqlite|postgresql] [--seed N] [--work DIR]
+    python -m tests.crash.fill_disk [--rounds 100] [--clients 32] [--db sqlite|postgresql] [--spool] [--seed N] [--work DIR]
 
 The database lies on a small file system of its own (tmpfs), so that the system's own ENOSPC is met. Mounting one takes
 root, or user namespaces, into which the program moves itself; PostgreSQL does not run in those. A server that gave up for
-want of room is started again. Clients that are refused (503) ask again.
+want of room is started again. Clients that are refused (503) ask again; with `--spool`, which lies elsewhere, nobody may
+be refused.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ async def once(stage: Stage) -> None:
     ballast.unlink()
     if stage.database.server is not None:
         await asyncio.to_thread(stage.database.server.start_again)
-    await stage.progress()
+    await stage.recovered()
 
 
 PROGRAM = Program("fill_disk", __doc__, once, place=small_disk)

@@ -1,6 +1,6 @@
 """Kills the proxy at random moments under load and looks for what was lost.
 
-    python -m tests.crash.kill_proxy [--rounds 100] [--clients 32] [--db sqlite|postgresql] [--seed N] [--work DIR]
+    python -m tests.crash.kill_proxy [--rounds 100] [--clients 32] [--db sqlite|postgresql] [--spool] [--seed N] [--work DIR]
 
 Each round starts `polarproxy serve` on the same database, lets the clients play multi-turn conversations (streams
 and whole replies mixed; they go on where the last round cut them off), and sends SIGKILL 0.2 to 0.8 s later. The thread

@@ -1,9 +1,9 @@
 """Holds the write lock of the SQLite file from another process, under load, and looks for what was lost.
 
-    python -m tests.crash.lock_sqlite [--rounds 100] [--clients 32] [--seed N] [--work DIR]
+    python -m tests.crash.lock_sqlite [--rounds 100] [--clients 32] [--spool] [--seed N] [--work DIR]
 
 The lock is held for longer than the proxy waits for a commit (`--store-timeout 0.3`). Clients that are refused (503) ask
-again.
+again; with `--spool` nobody may be refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def once(stage: Stage) -> None:
         other.execute("BEGIN IMMEDIATE")
         await stage.play(0.4, 0.7)
         other.execute("ROLLBACK")
-    await stage.progress()
+    await stage.recovered()
 
 
 PROGRAM = Program("lock_sqlite", __doc__, once, databases=("sqlite",), arguments=("--store-timeout", "0.3"))

@@ -114,10 +114,11 @@ async def run(
     seed: int,
     kind: str = "sqlite",
     clients: int = MIN_CLIENTS,
+    spool: bool = False,
     console: Console | None = None,
 ) -> Outcome:
     """Runs so many rounds. Raises RuntimeError or TimeoutError when the proxy does not recover."""
-    arguments = [*program.arguments]
+    arguments = [*program.arguments, *(["--spool", str(work / "spool")] if spool else [])]
     with program.place(kind, work) as database:
         async with a_stage(database, work, arguments, seed=seed, clients=clients) as stage:
             if program.keeps_running:
@@ -141,7 +142,7 @@ async def run(
         unseen=sum(serial_of(captured) not in known for captured in whole),
         wrong=list(compare(stage.ledger.seen, stored)),
         unavailable=stage.ledger.unavailable,
-        may_refuse=program.refuses,
+        may_refuse=program.refuses and not spool,
         odd=stage.ledger.odd,
         verify_status=verified.returncode,
         verify_output=verified.stdout + verified.stderr,
@@ -158,6 +159,7 @@ def main(program: Program) -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--clients", type=int, default=MIN_CLIENTS)
     parser.add_argument("--db", choices=program.databases, default=program.databases[0], help="kind of database")
+    parser.add_argument("--spool", action="store_true", help="serve with a spool: then nobody may be refused at all")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the moments and the texts")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep database and logs here")
     options = parser.parse_args()
@@ -174,6 +176,7 @@ def main(program: Program) -> int:
                 seed=options.seed,
                 kind=options.db,
                 clients=options.clients,
+                spool=options.spool,
                 console=console,
             )
         )

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -99,13 +99,15 @@ class Stage:
         """Lets the clients go on for some time in between."""
         await asyncio.sleep(self.rng.uniform(shortest, longest))
 
-    async def progress(self) -> None:
-        """Returns when some more replies were seen: whatever happened is over. Raises `TimeoutError`."""
+    async def recovered(self) -> None:
+        """Returns when some more replies were seen, and a spool is not needed any more. Raises `TimeoutError`."""
         wanted = len(self.ledger.seen) + _FEW
         async with asyncio.timeout(SECONDS):
             while len(self.ledger.seen) < wanted:
                 self._look_for_faults()
                 await asyncio.sleep(0.005)
+            while (await self._spool()).get("database_away"):  # noqa: ASYNC110  (nothing signals it)
+                await asyncio.sleep(0.02)
 
     def _look_for_faults(self) -> None:
         for player in self._players:
@@ -114,10 +116,10 @@ class Stage:
         if self._child is not None and self._child.process.poll() is not None:
             raise RuntimeError(f"the proxy ended by itself: {self._log.read_text()[-2000:]}")
 
-    async def statistics(self) -> dict[str, object]:
-        """What the proxy counts."""
+    async def _spool(self) -> dict[str, Any]:
+        """What the proxy says of its spool; empty when it has none."""
         async with self.http.get(f"{self.base}/api/stats") as reply:
-            found: dict[str, object] = await reply.json()
+            found: dict[str, Any] = (await reply.json()).get("spool", {})
             return found
 
     async def finish(self) -> None:
@@ -127,10 +129,12 @@ class Stage:
         async with asyncio.timeout(SECONDS):
             await asyncio.gather(*self._players)
         deadline = time.monotonic() + SECONDS
-        while (await self.statistics()).get("spooled", 0):
+        while (spool := await self._spool()).get("records"):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the spool was not drained: {await self.statistics()}")
+                raise TimeoutError(f"the spool is not drained: {spool}")
             await asyncio.sleep(0.05)
+        if spool.get("refused"):
+            raise RuntimeError(f"the database refused records of the spool: {spool}")
         await asyncio.to_thread(self.stop_proxy)
 
 

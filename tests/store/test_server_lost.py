@@ -17,6 +17,7 @@ from polarproxy.store.repository import Repository
 from polarproxy.store.shared_arrivals import SharedArrivals
 from polarproxy.store.writer import Writer
 from tests.postgres import Server, running
+from tests.store.ordinals import ordinal
 from tests.store.samples import a_call, new_call
 
 SECONDS = 60
@@ -71,32 +72,32 @@ def test_a_server_that_restarted_between_two_calls_is_not_noticed(
 
 async def test_places_are_refused_while_it_is_away_and_go_on_when_it_is_back(server: Server, engine: Engine) -> None:
     arrivals = SharedArrivals(engine, SECONDS)
-    assert [await arrivals.arrive("s1") for _ in range(2)] == [0, 1]
+    assert [await ordinal(arrivals, "s1") for _ in range(2)] == [0, 1]
     server.kill()
     with pytest.raises(StoreUnavailable, match="cannot be read"):
-        await arrivals.arrive("s1")
+        await ordinal(arrivals, "s1")
     # What is known stands.
     await arrivals.catch_up()
     await asyncio.to_thread(server.start)
-    assert await arrivals.arrive("s1") == 2
+    assert await ordinal(arrivals, "s1") == 2
 
 
 async def test_a_silent_server_is_not_waited_for(
     server: Server, engine: Engine, repository: Repository, writer: Writer
 ) -> None:
     arrivals = SharedArrivals(engine, 0.2)
-    assert await arrivals.arrive("s1") == 0
+    assert await ordinal(arrivals, "s1") == 0
     await writer.write(new_call(a_call("c0", 0)), SECONDS)
     with server.frozen():
         with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
             await writer.write(new_call(a_call("c1", 1)), 0.2)
         with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
-            await arrivals.arrive("s1")
+            await ordinal(arrivals, "s1")
     # It may have been stored after all; given again, it is stored once.
     await writer.write(new_call(a_call("c1", 1)), SECONDS)
     assert ids(repository) == ["c0", "c1"]
     again = SharedArrivals(engine, SECONDS)
-    assert await again.arrive("s1") >= 2
+    assert await ordinal(again, "s1") >= 2
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_however_often_it_dies(

@@ -17,6 +17,7 @@ from polarproxy.store.shared_arrivals import SharedArrivals
 from polarproxy.store.writer import Writer
 from tests.database import temporary
 from tests.postgres import Server
+from tests.store.ordinals import ordinal
 from tests.store.samples import a_call, a_session, new_call
 
 SECONDS = 20
@@ -47,7 +48,12 @@ def test_which_counts_depends_on_the_database(engine: Engine, repository: Reposi
 
 async def test_ordinals_start_at_0_in_each_session(pair: tuple[SharedArrivals, SharedArrivals]) -> None:
     first, second = pair
-    assert [await first.arrive("a"), await second.arrive("a"), await first.arrive("b"), await first.arrive("a")] == [
+    assert [
+        await ordinal(first, "a"),
+        await ordinal(second, "a"),
+        await ordinal(first, "b"),
+        await ordinal(first, "a"),
+    ] == [
         0,
         1,
         0,
@@ -58,7 +64,7 @@ async def test_ordinals_start_at_0_in_each_session(pair: tuple[SharedArrivals, S
 async def test_no_two_arrivals_share_an_ordinal(pair: tuple[SharedArrivals, SharedArrivals]) -> None:
     sessions = ["a", "b", "c"]
     asked = [(session, arrivals) for _ in range(40) for session in sessions for arrivals in pair]
-    found = await asyncio.gather(*(arrivals.arrive(session) for session, arrivals in asked))
+    found = await asyncio.gather(*(ordinal(arrivals, session) for session, arrivals in asked))
     for session in sessions:
         ordinals = [ordinal for (name, _), ordinal in zip(asked, found, strict=True) if name == session]
         assert sorted(ordinals) == list(range(80))
@@ -74,7 +80,7 @@ async def test_arrivals_at_the_same_time_cost_a_few_questions(
     first, _ = pair
     asked: list[str] = []
     event.listen(first._heads._engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
-    await asyncio.gather(*(first.arrive(f"s{number % 7}") for number in range(100)))
+    await asyncio.gather(*(ordinal(first, f"s{number % 7}") for number in range(100)))
     assert len(asked) <= 2
 
 
@@ -83,11 +89,11 @@ async def test_they_go_on_after_the_last_stored_call(
 ) -> None:
     """Of a database that was filled in another way, and of a counter that lags behind."""
     first, second = pair
-    for ordinal in (0, 1, 4):
-        await writer.write(new_call(a_call(f"c{ordinal}", ordinal)), SECONDS)
-    assert [await first.arrive("s1"), await second.arrive("s1")] == [5, 6]
+    for number in (0, 1, 4):
+        await writer.write(new_call(a_call(f"c{number}", number)), SECONDS)
+    assert [await ordinal(first, "s1"), await ordinal(second, "s1")] == [5, 6]
     await writer.write(new_call(a_call("c9", 9)), SECONDS)
-    assert [await first.arrive("s1"), await second.arrive("s1")] == [10, 11]
+    assert [await ordinal(first, "s1"), await ordinal(second, "s1")] == [10, 11]
 
 
 async def test_a_session_closed_by_one_is_closed_for_all(
@@ -96,15 +102,15 @@ async def test_a_session_closed_by_one_is_closed_for_all(
     first, second = pair
     repository.add_session(a_session("mine"))
     first.made("mine")
-    assert [await first.arrive("mine"), await second.arrive("mine")] == [0, 1]
+    assert [await ordinal(first, "mine"), await ordinal(second, "mine")] == [0, 1]
     repository.set_status("mine", SessionStatus.TIMEOUT)
     first.closed("mine", SessionStatus.TIMEOUT)
     for arrivals in pair:
         with pytest.raises(SessionClosed, match=r"mine is closed \(timeout\)"):
-            await arrivals.arrive("mine")
-        assert await arrivals.arrive("other") in (0, 1)
+            await ordinal(arrivals, "mine")
+        assert await ordinal(arrivals, "other") in (0, 1)
     repository.set_status("mine", SessionStatus.OPEN)
-    assert [await second.arrive("mine") > 1, await first.arrive("mine") > 1] == [True, True]
+    assert [await ordinal(second, "mine") > 1, await ordinal(first, "mine") > 1] == [True, True]
 
 
 async def test_closed_and_open_sessions_may_arrive_together(
@@ -112,7 +118,7 @@ async def test_closed_and_open_sessions_may_arrive_together(
 ) -> None:
     first, _ = pair
     repository.add_session(a_session("done", status=SessionStatus.COMPLETED))
-    found = await asyncio.gather(*(first.arrive(name) for name in ("a", "done", "b")), return_exceptions=True)
+    found = await asyncio.gather(*(ordinal(first, name) for name in ("a", "done", "b")), return_exceptions=True)
     assert [found[0], found[2]] == [0, 0]
     assert isinstance(found[1], SessionClosed)
 
@@ -122,7 +128,7 @@ async def test_a_policy_version_set_at_one_is_known_to_all(
 ) -> None:
     first, second = pair
     assert repository.set_policy_version(3) == 3
-    await first.arrive("a")
+    await ordinal(first, "a")
     assert (first.policy_version, second.policy_version) == (3, 0)
     await second.catch_up()
     assert second.policy_version == 3
@@ -155,7 +161,7 @@ async def test_who_leaves_while_the_database_is_asked_takes_nobody_along(
     pair: tuple[SharedArrivals, SharedArrivals],
 ) -> None:
     first, _ = pair
-    tasks = [asyncio.create_task(first.arrive("s1")) for _ in range(4)]
+    tasks = [asyncio.create_task(ordinal(first, "s1")) for _ in range(4)]
     await asyncio.sleep(0)
     tasks[0].cancel()
     tasks[2].cancel()
@@ -172,10 +178,10 @@ async def test_a_store_that_cannot_be_read_is_unavailable(
     with for_writing(engine).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE session_heads RENAME TO elsewhere")
     with pytest.raises(StoreUnavailable, match="cannot be read"):
-        await first.arrive("s1")
+        await ordinal(first, "s1")
     with for_writing(engine).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO session_heads")
-    assert await first.arrive("s1") == 0
+    assert await ordinal(first, "s1") == 0
 
 
 async def test_a_store_that_is_silent_is_unavailable(engine: Engine) -> None:
@@ -183,10 +189,10 @@ async def test_a_store_that_is_silent_is_unavailable(engine: Engine) -> None:
     with for_writing(engine).begin() as holding:
         holding.exec_driver_sql("LOCK TABLE session_heads")
         with pytest.raises(StoreUnavailable, match=r"within 0\.1 s"):
-            await arrivals.arrive("s1")
+            await ordinal(arrivals, "s1")
     # Who gave up is not counted; the next one waits for a question that is still under way.
     patient = SharedArrivals(engine, SECONDS)
-    assert await patient.arrive("s1") >= 0
+    assert await ordinal(patient, "s1") >= 0
 
 
 def test_many_processes_in_one_session(url: str) -> None:
@@ -212,6 +218,6 @@ async def test_each_proxy_knows_what_a_session_says_of_its_prompts(url: str) -> 
     Repository(engine).add_session(a_session("exact", prompts=PromptMode.EXACT))
     arrivals = SharedArrivals(engine, SECONDS)
     for session in ("exact", "unnamed"):
-        await arrivals.arrive(session)
+        await ordinal(arrivals, session)
     assert (arrivals.prompts("exact"), arrivals.prompts("unnamed")) == (PromptMode.EXACT, None)
     engine.dispose()

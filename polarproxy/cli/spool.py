@@ -1,0 +1,149 @@
+"""`polarproxy db spool`: what a proxy put aside while its database was away."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+from sqlalchemy import Engine
+
+from polarproxy.cli.config import load
+from polarproxy.cli.lock import only_proxy
+from polarproxy.cli.opening import Db, Json
+from polarproxy.cli.output import console, errors, print_json, print_table
+from polarproxy.cli.upkeep import size_text
+from polarproxy.errors import BadSettings, BadSpool
+from polarproxy.store.arrivals import arrivals_of
+from polarproxy.store.database import open_database
+from polarproxy.store.draining import Drainer
+from polarproxy.store.migrate import require_current
+from polarproxy.store.repository import Repository
+from polarproxy.store.spool import Spool, open_spool, spool_folders
+from polarproxy.store.spool_files import TORN
+from polarproxy.store.spool_report import FileReport, report
+from polarproxy.store.writer import Writer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The spool: calls that were acknowledged while the database was away. `serve --spool DIR` drains its own by itself;"
+    " these are for a spool whose proxy is gone.",
+)
+_Folder = Annotated[Path | None, typer.Argument(help="Folder of the spool; default: the `spool` setting.")]
+_GIVE_UP_S = 30.0
+_AGAIN_S = 0.5
+_TIMEOUT_S = 30.0
+
+
+def _folder(named: Path | None) -> Path:
+    if named is not None:
+        return named
+    setting = load({}, None).spool
+    if setting is None:
+        raise BadSettings("name the folder of the spool; there is no `spool` setting")
+    return Path(setting)
+
+
+@app.command("list")
+def list_files(folder: _Folder = None, as_json: Json = False) -> None:
+    """Show what waits in a spool. A running proxy is not disturbed.
+
+    Example: polarproxy db spool list /var/spool/polarproxy
+    """
+    found = list(report(_folder(folder)))
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif not found:
+        console.print("the spool is empty")
+    else:
+        print_table("spool", ("file", "size", "sessions", "calls", "facts", "arrived (UTC)", "for"), map(_row, found))
+
+
+def _row(found: FileReport) -> tuple[object, ...]:
+    times = [time for time in (found.first_arrival, found.last_arrival) if time is not None]
+    arrived = " to ".join(f"{time:%Y-%m-%d %H:%M:%S}" for time in times) or None
+    size = size_text(found.bytes)
+    return found.name, size, found.sessions, found.calls, found.facts, arrived, found.database
+
+
+@app.command()
+def verify(folder: _Folder = None, as_json: Json = False) -> None:
+    """Read every record of a spool and check it. Exit code 1 when something cannot be read.
+
+    The torn end that a crash left was never acknowledged; it is cut off when a proxy starts, and kept as a .torn file.
+    """
+    place = _folder(folder)
+    found = list(report(place))
+    bad = [one for one in found if one.problem is not None or one.unreadable_bytes]
+    torn = sorted(path.name for path in place.rglob(f"*{TORN}"))
+    if as_json:
+        print_json({"files": len(found), "bad": [asdict(one) for one in bad], "torn": torn})
+    elif bad:
+        rows = [
+            (one.name, one.problem or f"{one.unreadable_bytes} bytes at its end are no whole record") for one in bad
+        ]
+        print_table(f"{len(bad)} files are not as they were written", ("file", "what"), rows)
+    else:
+        records = sum(one.sessions + one.calls + one.facts for one in found)
+        console.print(f"{records} records in {len(found)} files verified, nothing is damaged")
+    if torn and not as_json:
+        console.print(f"torn ends that were cut off earlier: {', '.join(torn)}", markup=False)
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def drain(folder: _Folder = None, db: Db = None) -> None:
+    """Store what is in a spool, whose proxy must not be running. What the database has already is not stored again.
+
+    Exit code 1 when records are left: the database went away, or refuses them. Run it again to go on.
+    Example: polarproxy db spool drain /var/spool/polarproxy --db postgresql://polar@db/polar
+    """
+    settings, place = load({"db": db}, None), _folder(folder)
+    if not place.is_dir():
+        raise BadSpool(f"there is no spool at {place}")
+    engine = open_database(settings.db)
+    try:
+        require_current(engine)
+        with only_proxy(settings):
+            all_done = [_drained(one, engine) for one in spool_folders(place)]
+    finally:
+        engine.dispose()
+    if not all(all_done):
+        raise typer.Exit(1)
+
+
+def _drained(place: Path, engine: Engine) -> bool:
+    """Whether nothing is left; what became of each record is said."""
+    spool, writer = open_spool(place, None), Writer(engine)
+    try:
+        arrivals = arrivals_of(engine, Repository(engine), _TIMEOUT_S, spool)
+        for waiting in spool.places():
+            arrivals.restore(waiting)
+        stored = _drain(spool, Drainer(spool, writer, engine, arrivals.settle))
+    finally:
+        writer.close()
+        spool.close()
+    console.print(f"{stored} records of {place} stored", markup=False)
+    for refusal in spool.refused:
+        errors.print(f"refused: {refusal.why}", markup=False)
+    if len(spool):
+        errors.print(f"{len(spool)} are left, the database does not take them: {writer.trouble}", markup=False)
+    return not len(spool) and not spool.refused
+
+
+def _drain(spool: Spool, drainer: Drainer) -> int:
+    total = len(spool)
+    deadline = time.monotonic() + _GIVE_UP_S
+    with Progress(console=errors, transient=True) as progress:
+        task = progress.add_task("draining", total=total)
+        while len(spool) and time.monotonic() < deadline:
+            if drainer.some():
+                deadline = time.monotonic() + _GIVE_UP_S
+            else:
+                time.sleep(_AGAIN_S)
+            progress.update(task, completed=total - len(spool))
+    return total - len(spool) - len(spool.refused)

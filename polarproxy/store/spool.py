@@ -1,0 +1,332 @@
+"""A folder of records that are on the disk and wait for the database; one process at a time has it.
+
+Records are appended to the newest file. Each leaves when it is stored, and a file goes when all that it held has left; what a
+crash leaves behind is read again, and given to the database again, which knows what it has. A record that the database
+will never take stays, with its file, and is told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import BadSpool, DamagedRecord
+from polarproxy.store.spool_files import SUFFIX, TORN, AppendFile, Found, ReadFile, spool_files, sync_folder
+from polarproxy.store.spool_records import Subject, decode, subject
+from polarproxy.store.writer import NewCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+    from typing import IO
+
+    from polarproxy.store.places import Place
+    from polarproxy.store.writer import Item
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES = 64 << 20
+"""A file that is larger gets no more records."""
+_LOCK = "lock"
+_NOTHING = Subject(None, None, None, None)
+"""Of a record that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record in the spool."""
+
+    key: int
+    file: int
+    offset: int
+    length: int
+    about: Subject
+
+
+@dataclass(slots=True)
+class _File:
+    read: ReadFile
+    held: int = 0
+    """Records in it that did not leave."""
+    kept: bool = False
+    """Whether it stays although nothing in it is to be stored: a record was refused, or what followed could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record that the database will not take."""
+
+    held: Held
+    why: str
+
+
+@dataclass
+class Spool:
+    """Use `open_spool`. `append` is for one thread; everything else may be called from any."""
+
+    folder: Path
+    database: str | None
+    """Where its records are to be stored. None: wherever they are to go now."""
+    _lock: IO[bytes]
+    away: bool = False
+    """Whether the database is not to be asked: what comes goes into the spool."""
+    torn: int = 0
+    """Bytes behind the last whole record of files that were found."""
+    refused: list[Refusal] = field(default_factory=list)
+    _appending: threading.Lock = field(default_factory=threading.Lock)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _held: dict[int, Held] = field(default_factory=dict)
+    _sessions: Counter[str] = field(default_factory=Counter)
+    _calls: Counter[str] = field(default_factory=Counter)
+    _next: dict[str, int] = field(default_factory=dict)
+    _bytes: int = 0
+    _keys: int = 0
+    _files: dict[int, _File] = field(default_factory=dict)
+    _last: int = 0
+    _open: AppendFile | None = None
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records that wait."""
+        return self._bytes
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should know of it, in words."""
+        found = []
+        if self.away:
+            found.append(f"the database is away; {len(self)} records wait for it in the spool {self.folder}")
+        if self.refused:
+            found.append(
+                f"the database refuses {len(self.refused)} records of the spool {self.folder}, which keeps them"
+            )
+        if self.torn:
+            found.append(f"{self.torn} bytes in the spool {self.folder} were no whole records; they are kept there")
+        return found
+
+    def holds_session(self, session_id: str) -> bool:
+        """Whether the session, or a call of it, waits."""
+        return session_id in self._sessions
+
+    def holds_call(self, call_id: str) -> bool:
+        """Whether the call, or a fact of it, waits."""
+        return call_id in self._calls
+
+    def next_ordinal(self, session_id: str) -> int:
+        """The ordinal beyond those of all calls of a session that wait; 0 when none does."""
+        return self._next.get(session_id, 0)
+
+    def append(self, records: Sequence[tuple[bytes, Subject]]) -> None:
+        """Returns when they are on the disk; raises `OSError`, and then none of them is in the spool."""
+        with self._appending:
+            if self._open is not None and self._open.size > FILE_BYTES:
+                self._end_file()
+            opened = self._open or self._begin_file()
+            try:
+                offsets = opened.append([data for data, _ in records])
+            except OSError:
+                # After a failed flush nobody knows what is on the disk: nothing more goes into this file.
+                self._end_file()
+                raise
+            with self._guard:
+                for (data, about), offset in zip(records, offsets, strict=True):
+                    self._hold(self._last, Found(offset, data), about)
+
+    def _begin_file(self) -> AppendFile:
+        number = self._last + 1
+        opened = AppendFile(self.folder / f"{number:010}{SUFFIX}", self.database or "")
+        with self._guard:
+            self._files[number] = _File(ReadFile(opened.path))
+            self._open, self._last = opened, number
+        return opened
+
+    def _end_file(self) -> None:
+        with self._guard:
+            assert self._open is not None
+            self._open.close()
+            self._open = None
+            self._drop_if_empty(self._last)
+
+    def _hold(self, file: int, found: Found, about: Subject) -> Held:
+        held = Held(self._keys, file, found.offset, len(found.data), about)
+        self._held[held.key] = held
+        self._keys += 1
+        self._bytes += held.length
+        self._files[file].held += 1
+        if about.session_id is not None:
+            self._sessions[about.session_id] += 1
+            if about.ordinal is not None:
+                self._next[about.session_id] = max(self._next.get(about.session_id, 0), about.ordinal + 1)
+        if about.call_id is not None:
+            self._calls[about.call_id] += 1
+        return held
+
+    def oldest(self, count: int) -> list[Held]:
+        """The first records, in the order in which they came."""
+        with self._guard:
+            return list(islice(self._held.values(), count))
+
+    def places(self) -> list[Place]:
+        """Of the calls that came without one."""
+        with self._guard:
+            return [held.about.place for held in self._held.values() if held.about.place is not None]
+
+    def read(self, held: Held) -> Item:
+        """The item of a record, as it was given; raises `DamagedRecord`."""
+        item = decode(self._files[held.file].read.read(held.offset))
+        return replace(item, place=held.about.place) if isinstance(item, NewCall) else item
+
+    def done(self, held: Iterable[Held]) -> None:
+        """These are stored."""
+        with self._guard:
+            for one in held:
+                self._let_go(one)
+        if not self._held:
+            with self._appending:
+                if not self._held and self._open is not None:
+                    self._end_file()
+
+    def refuse(self, held: Held, why: str) -> None:
+        """The database will not take this one. It stays in its file."""
+        log.error("the spool keeps a record that the database refuses: %s", why)
+        with self._guard:
+            self._files[held.file].kept = True
+            self.refused.append(Refusal(held, why))
+            self._let_go(held)
+
+    def _let_go(self, held: Held) -> None:
+        del self._held[held.key]
+        self._bytes -= held.length
+        about = held.about
+        if about.session_id is not None and _one_less(self._sessions, about.session_id):
+            self._next.pop(about.session_id, None)
+        if about.call_id is not None:
+            _one_less(self._calls, about.call_id)
+        self._files[held.file].held -= 1
+        self._drop_if_empty(held.file)
+
+    def _drop_if_empty(self, number: int) -> None:
+        file = self._files.get(number)
+        if file is None or file.held or file.kept or (self._open is not None and number == self._last):
+            return
+        file.read.close()
+        file.read.path.unlink()
+        del self._files[number]
+
+    def close(self) -> None:
+        """Lets the folder go; what it holds stays. Again is nothing."""
+        if self._lock.closed:
+            return
+        if self._open is not None:
+            self._end_file()
+        for file in self._files.values():
+            file.read.close()
+        self._lock.close()
+
+    def load(self) -> None:
+        """Takes in what is there; raises `BadSpool`."""
+        paths = spool_files(self.folder)
+        for path in paths:
+            self._load(path, last=path == paths[-1])
+        if self._held:
+            log.warning("the spool %s holds %d records from before", self.folder, len(self._held))
+
+    def _load(self, path: Path, *, last: bool) -> None:
+        number = int(path.name.removesuffix(SUFFIX))
+        self._last = max(self._last, number)
+        file = self._files[number] = _File(ReadFile(path))
+        for found in file.read.records():
+            try:
+                self._hold(number, found, subject(decode(found.data)))
+            except DamagedRecord as error:
+                self.refuse(self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}")
+        self._check_database(file)
+        if file.read.end < file.read.size:
+            self._cut(file, last=last)
+        self._drop_if_empty(number)
+
+    def _check_database(self, file: _File) -> None:
+        header = file.read.header
+        if header is not None and file.held and self.database not in (None, header.database):
+            raise BadSpool(
+                f"{self.folder} holds {file.held} records for {header.database}, not for {self.database}; start with that"
+                f" database, or store them with: polarproxy db spool drain {self.folder} --db URL"
+            )
+
+    def _cut(self, file: _File, *, last: bool) -> None:
+        """A crash leaves a torn end, and only in the last file; it is kept beside it for people to look at."""
+        read, size = file.read, file.read.size
+        self.torn += size - read.end
+        if not last:
+            file.kept = True
+            log.error("%s is damaged: %d bytes from %d on cannot be read", read.path, size - read.end, read.end)
+            return
+        log.warning("%s ends in %d bytes that are no whole record; they are cut off", read.path, size - read.end)
+        with read.path.open("r+b") as opened:
+            opened.seek(read.end)
+            read.path.with_name(f"{read.path.name}.{read.end}{TORN}").write_bytes(opened.read())
+            opened.truncate(read.end)
+
+
+def _one_less(counts: Counter[str], key: str) -> bool:
+    """Whether that was the last one."""
+    counts[key] -= 1
+    if counts[key]:
+        return False
+    del counts[key]
+    return True
+
+
+def spool_folder(folder: Path, worker: int | None) -> Path:
+    """That of one of several processes; `worker` None: it is the only one, and has the folder itself."""
+    return folder if worker is None else folder / f"worker-{worker}"
+
+
+def spool_folders(folder: Path) -> list[Path]:
+    """The folder itself and those of workers in it, whoever has them."""
+    return [folder, *sorted(folder.glob("worker-*"))]
+
+
+def warn_of_strays(folder: Path, workers: Iterable[int | None]) -> None:
+    """Says which folders hold records that none of these will store: there were more or other workers before."""
+    own = {spool_folder(folder, number) for number in workers}
+    for path in spool_folders(folder):
+        if path not in own and spool_files(path):
+            log.warning("nobody stores what is in %s; do it with: polarproxy db spool drain %s", path, path)
+
+
+def open_spool(folder: Path, database: str | None) -> Spool:
+    """The spool in a folder, which is made if it is not there, with what it holds. `database` names where its records are to
+    be stored; None: whatever it says itself.
+
+    Raises `BadSpool` when another process has it, when what is in it is none of ours or belongs to another database.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("wb")
+    except OSError as error:
+        raise BadSpool(f"{folder} cannot be a spool: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise BadSpool(f"another polarproxy uses the spool {folder}; give each a folder of its own") from error
+    spool = Spool(folder, database, lock)
+    try:
+        spool.load()
+        sync_folder(folder)
+    except OSError as error:
+        spool.close()
+        raise BadSpool(f"the spool {folder} cannot be read: {error.strerror}") from error
+    except BadSpool:
+        spool.close()
+        raise
+    return spool
