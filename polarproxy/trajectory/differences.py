@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +87,12 @@ class Difference:
         """None: not known."""
         return self.spelling.whole(self.inserted)
 
+    @property
+    def apart(self) -> tuple[str, str]:
+        """The texts of both sides without what they begin and end with alike: a vocabulary may have one token for a full
+        stop and another for one with a line break. U+FFFF stands for each token whose text is not known."""
+        return apart(self.spelling.most(self.removed), self.spelling.most(self.inserted))
+
     def before(self, tokens: int) -> str:
         """The text of that many tokens before the difference."""
         return self.spelling.most(self.later.prompt.cut(max(0, self.position - tokens), self.position))
@@ -94,6 +101,19 @@ class Difference:
         """The text of that many tokens after it, where both run together again."""
         start = self.position + len(self.inserted)
         return self.spelling.most(self.later.prompt.cut(start, start + tokens))
+
+
+def apart(left: str, right: str) -> tuple[str, str]:
+    """Two texts without what they begin and end with alike; a token of unknown text is like no other."""
+    start = _alike(left, right)
+    left, right = left[start:], right[start:]
+    stop = _alike(left[::-1], right[::-1])
+    return left[: len(left) - stop], right[: len(right) - stop]
+
+
+def _alike(left: str, right: str) -> int:
+    pairs = zip(left, right, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1] != UNKNOWN, pairs))
 
 
 def common(left: TokenIds, right: TokenIds) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from polarproxy.trajectory.differences import UNKNOWN
@@ -123,21 +123,16 @@ def is_thinking_stripped(difference: Difference) -> bool:
         return False
     # Reasoning may say the answer's words, so that the two meet in it already, behind a first word that only one has space
     # before; and space that came together in one token may never have been sampled, so its text may not be known.
-    inserted = _without_common_end(begun + difference.spelling.most(difference.inserted), removed)
-    return _nothing_but(_THINK, inserted.replace(UNKNOWN, "", 2)) and not _nothing_but(_THINK, removed)
-
-
-def _without_common_end(text: str, other: str) -> str:
-    pairs = zip(reversed(text), reversed(other), strict=False)
-    return text[: len(text) - sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))]
+    gone, came = difference.apart
+    return _nothing_but(_THINK, came.replace(UNKNOWN, "", 2)) and not _nothing_but(_THINK, gone)
 
 
 def is_separator(difference: Difference) -> bool:
     """Nothing but space and the template's own marks differs, next to such a mark."""
-    removed, inserted = difference.removed_text, difference.inserted_text
-    if removed is None or inserted is None or not _nothing_but(_MARKER, removed + inserted):
+    gone, came = difference.apart
+    if UNKNOWN in gone + came or not _nothing_but(_MARKER, gone + came):
         return False
-    return _MARKER.search(difference.before(1) + removed + inserted + difference.after(1)) is not None
+    return _MARKER.search(difference.before(1) + gone + came + difference.after(1)) is not None
 
 
 def are_arguments_reserialized(difference: Difference) -> bool:
@@ -181,7 +176,8 @@ def is_system_changed(difference: Difference) -> bool:
 
 def is_truncated(difference: Difference) -> bool:
     """Something is gone and nothing is in its place."""
-    return bool(len(difference.removed)) and not len(difference.inserted)
+    gone, came = difference.apart
+    return bool(gone) and not came
 
 
 def is_edited(difference: Difference) -> bool:
