@@ -102,6 +102,10 @@ class BadExport(PolarproxyError):
     """An export cannot be made from these sessions with these options."""
 
 
+class Collapsed(PolarproxyError):
+    """Groups have no spread in their rewards, and the export was to fail then."""
+
+
 class BadArchive(PolarproxyError):
     """A file is no archive of sessions, is damaged or cut off, or was made by a newer version."""
 

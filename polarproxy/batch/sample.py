@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from polarproxy.credit.estimators import SessionCredit
+from polarproxy.credit.rollouts import turn_key
 from polarproxy.errors import InvalidValue
 from polarproxy.trajectory.integrity import doubts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sized
+    from collections.abc import Iterable, Iterator, Sequence, Sized
 
     from numpy.typing import NDArray
 
     from polarproxy.model import Call, RewardComponent, Session
-    from polarproxy.trajectory.branches import Branch, Trajectory
+    from polarproxy.trajectory.branches import Branch, Trajectory, Turn
 
 FORMAT_VERSION = 1
 
@@ -52,6 +54,10 @@ class Sample:
     reward: float | None
     components: tuple[RewardComponent, ...]
     loss_weight: float
+    session_tokens: int
+    """Trained tokens of the whole session, in all of its rows: |y| of a sequence-level ratio (GSPO)."""
+    session_logprob: float
+    """Sum of the rollout logprobs over them."""
     temperature: float | None
     """Sampling parameters of the trained turns. None: not known, or not the same in all of them."""
     top_p: float | None
@@ -90,51 +96,89 @@ class Sample:
         return int(self.loss_mask.sum())
 
 
-def weights(trajectory: Trajectory, weighting: Weighting) -> list[float]:
-    """The loss weight of each branch. `per_session`: the rows of a session share 1. `per_token`: they share 1 by their
-    trained tokens. `per_row`: 1 each."""
-    count = len(trajectory.branches)
+def weights(trained: Sequence[int], weighting: Weighting) -> list[float]:
+    """The loss weight of each row of a session, given how many tokens it trains (at least one).
+
+    `per_session`: the rows share 1. `per_token`: they share 1 by their trained tokens. `per_row`: 1 each.
+    """
     if weighting == "per_row":
-        return [1.0] * count
+        return [1.0] * len(trained)
     if weighting == "per_session":
-        return [1.0 / count for _ in range(count)]
-    trained = [branch.trained_tokens for branch in trajectory.branches]
+        return [1.0 / len(trained) for _ in trained]
     return [tokens / sum(trained) for tokens in trained]
 
 
 def build_samples(
-    trajectory: Trajectory, session: Session, advantage: float | None, weighting: Weighting = "per_session"
+    trajectory: Trajectory,
+    session: Session,
+    credit: SessionCredit | float | None,
+    weighting: Weighting = "per_session",
 ) -> list[Sample]:
-    """The rows of a trajectory, one a branch. `advantage` None: no credit was computed for the session."""
-    return [
-        _build_sample(branch, session, advantage, weight)
-        for branch, weight in zip(trajectory.branches, weights(trajectory, weighting), strict=True)
-    ]
+    """The rows of a trajectory, one a branch. `credit` None: none was computed for the session.
+
+    Turns that the credit does not train are context; a branch that then trains nothing makes no row.
+    """
+    given = SessionCredit(credit) if isinstance(credit, float | int) else credit
+    rows = [row for branch in trajectory.branches if (row := _row(branch, given)).trained_tokens]
+    own = weights([row.trained_tokens for row in rows], weighting)
+    logprob = sum(row.logprob for row in rows)
+    tokens = sum(row.trained_tokens for row in rows)
+    return [_build_sample(row, session, weight, tokens, logprob) for row, weight in zip(rows, own, strict=True)]
 
 
-def _build_sample(branch: Branch, session: Session, advantage: float | None, weight: float) -> Sample:
-    tokens = branch.token_ids.array
-    length = len(tokens)
-    mask = np.zeros(length, np.uint8)
-    logprobs = np.full(length, np.nan, np.float32)
-    versions = np.full(length, -1, np.int32)
-    turns = np.full(length, -1, np.int32)
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A branch with the turns that are trained in its row."""
+
+    branch: Branch
+    trained: tuple[tuple[Turn, float | None], ...]
+    """With their advantages. None: no credit was computed."""
+
+    @property
+    def trained_tokens(self) -> int:
+        return sum(len(turn.node.completion.token_ids) for turn, _ in self.trained)
+
+    @property
+    def logprob(self) -> float:
+        """The sum over all trained tokens."""
+        logprobs = [turn.node.completion.logprobs for turn, _ in self.trained]
+        return float(sum(own.array.sum(dtype=np.float64) for own in logprobs if own is not None))
+
+
+def _row(branch: Branch, credit: SessionCredit | None) -> _Row:
+    turns = [turn for turn in branch.turns if turn.trained]
+    if credit is None:
+        return _Row(branch, tuple((turn, None) for turn in turns))
+    values = ((turn, credit.of(turn_key(turn))) for turn in turns)
+    return _Row(branch, tuple((turn, value) for turn, value in values if value is not None))
+
+
+def _build_sample(row: _Row, session: Session, weight: float, tokens: int, logprob: float) -> Sample:
+    branch = row.branch
+    ids = branch.token_ids.array
+    mask = np.zeros(len(ids), np.uint8)
+    logprobs = np.full(len(ids), np.nan, np.float32)
+    versions = np.full(len(ids), -1, np.int32)
+    turns = np.full(len(ids), -1, np.int32)
+    advantages = None if any(value is None for _, value in row.trained) else np.zeros(len(ids), np.float32)
     for index, turn in enumerate(branch.turns):
-        node = turn.node
         span = slice(turn.start, turn.stop)
-        mask[span] = turn.trained
-        versions[span] = node.captured.call.policy_version_min
+        versions[span] = turn.node.captured.call.policy_version_min
         turns[span] = index
-        recorded = node.completion.logprobs
-        if recorded is not None and len(recorded) == len(node.completion.token_ids):
+        recorded = turn.node.completion.logprobs
+        if recorded is not None and len(recorded) == len(turn.node.completion.token_ids):
             logprobs[span] = recorded.array
-    trained = [turn.node.captured.call for turn in branch.turns if turn.trained]
+    for turn, value in row.trained:
+        mask[turn.start : turn.stop] = 1
+        if advantages is not None and value is not None:
+            advantages[turn.start : turn.stop] = value
+    trained = [turn.node.captured.call for turn, _ in row.trained]
     modes = {call.sampling.logprobs_mode.value for call in trained}
     return Sample(
-        token_ids=tokens,
+        token_ids=ids,
         loss_mask=mask,
         rollout_logprobs=logprobs,
-        advantages=None if advantage is None else mask.astype(np.float32) * np.float32(advantage),
+        advantages=advantages,
         policy_versions=versions,
         turn_index=turns,
         session_id=session.session_id,
@@ -147,6 +191,8 @@ def _build_sample(branch: Branch, session: Session, advantage: float | None, wei
         reward=None if session.reward is None else session.reward.value,
         components=() if session.reward is None else session.reward.components,
         loss_weight=weight,
+        session_tokens=tokens,
+        session_logprob=logprob,
         temperature=_common(call.sampling.temperature for call in trained),
         top_p=_common(call.sampling.top_p for call in trained),
         top_k=_common(call.sampling.top_k for call in trained),
@@ -168,6 +214,10 @@ def _common(values: Iterable[T]) -> T | None:
 def _warnings(trained: list[Call]) -> Iterator[str]:
     for call in trained:
         yield from (code.value for code, _ in doubts(call.sampling))
+    if any(call.policy_version_min != call.policy_version_max for call in trained):
+        yield "policy_changed_within_turn"
+    if len({(call.policy_version_min, call.policy_version_max) for call in trained}) > 1:
+        yield "policy_changed_between_turns"
     if len({call.sampling.logprobs_mode for call in trained}) > 1:
         yield "logprobs_mode_mixed"
     if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:

@@ -31,11 +31,13 @@ def _unknown(name: str, known: tuple[str, ...], where: str) -> BadSettings:
     return BadSettings(f"{where}: there is no setting {name!r}; did you mean {near[0]!r}?")
 
 
-def from_file(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file; raises `BadSettings` when it cannot be read."""
+def from_file(path: Path, *, may_lack: bool = False) -> dict[str, Any]:
+    """The settings of a TOML file; raises `BadSettings` when it cannot be read. `may_lack`: none, when there is none."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
+        if may_lack and isinstance(error, FileNotFoundError):
+            return {}
         raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from error
@@ -78,7 +80,7 @@ def load(flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, 
 
     Flags that are None were not given.
     """
-    values = from_file(file) if file is not None else from_file(DEFAULT_FILE) if DEFAULT_FILE.exists() else {}
+    values = from_file(DEFAULT_FILE, may_lack=True) if file is None else from_file(file)
     values |= from_environment(os.environ if environment is None else environment)
     values |= {name: value for name, value in flags.items() if value is not None}
     for name, choices in _CHOICES.items():

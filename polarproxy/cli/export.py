@@ -8,11 +8,14 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import track
 
+from polarproxy.cli import crediting as flags
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
+from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
 from polarproxy.export.collect import Account, Collection, Options
+from polarproxy.export.crediting import Watch
 from polarproxy.export.files import FORMATS, write_report
 from polarproxy.export.report import report
 
@@ -24,7 +27,7 @@ def export(
         "samples.parquet"
     ),
     format: Annotated[Format | None, typer.Option(help="Default: what the file's suffix says.")] = None,
-    advantage: Annotated[str, typer.Option(help="grpo, or none for rows without credit.")] = "grpo",
+    advantage: flags.Advantage = "grpo",
     weighting: Annotated[
         Literal["per_session", "per_token", "per_row"], typer.Option(help="How the rows of a session share its weight.")
     ] = "per_session",
@@ -38,6 +41,17 @@ def export(
         float | None,
         typer.Option(help="Refuse sessions of which less than this part of the tokens is trained (0 to 1)."),
     ] = None,
+    on_collapse: flags.OnCollapse = "keep",
+    subagents: flags.SubAgentCredit = "share",
+    policy_version: flags.PolicyVersion = None,
+    max_lag: flags.MaxLag = None,
+    gamma: flags.Gamma = 0.9,
+    format_penalty: flags.FormatPenalty = -0.1,
+    alpha: flags.Alpha = 0.5,
+    scope: flags.Scope = "batch",
+    overlong: flags.Overlong = "filter",
+    overlong_limit: flags.OverlongLimit = None,
+    overlong_buffer: flags.OverlongBuffer = 1024,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -49,9 +63,30 @@ def export(
     """
     write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
     with open_repository(db) as repository:
-        options = Options(advantage, weighting, group, merge, strict, min_coverage)
-        collection = Collection(repository, options, known_recipes())
-        sessions = track(collection.sessions, "exporting", console=errors, disable=not errors.is_terminal)
+        credit = CreditOptions(
+            gamma=gamma,
+            format_penalty=format_penalty,
+            scope=scope,
+            alpha=alpha,
+            overlong=overlong,
+            overlong_limit=overlong_limit,
+            overlong_buffer=overlong_buffer,
+            subagents=subagents,
+        )
+        options = Options(
+            advantage,
+            weighting,
+            group,
+            merge,
+            strict,
+            min_coverage,
+            credit,
+            on_collapse,
+            policy_version,
+            max_lag,
+        )
+        collection = Collection(repository, options, known_recipes(), _watch("reading"))
+        sessions = _watch("exporting")(collection.sessions, len(collection.sessions))
         rows = (row for session in sessions for row in collection.session_rows(session))
         write(out, rows, collection.account)
     account = collection.account
@@ -62,6 +97,11 @@ def export(
         print_account(account, [out])
     if account.refused or not account.rows:
         raise typer.Exit(1)
+
+
+def _watch(what: str) -> Watch:
+    """A progress bar on a terminal."""
+    return lambda sessions, count: track(sessions, what, count, console=errors, disable=not errors.is_terminal)
 
 
 def _format_of(path: Path) -> str:
@@ -91,6 +131,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
         *((f"drift, calls: {what}", count) for what, count in sorted(account.drifts.items())),
         *((f"rows refused: {code}", count) for code, count in sorted(account.refused_rows.items())),
+        *((f"left out, turns: {reason}", count) for reason, count in sorted(account.left_out_turns.items())),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *(("file", file) for file in files),
     ]

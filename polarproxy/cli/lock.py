@@ -25,7 +25,12 @@ def only_proxy(settings: Settings) -> Iterator[None]:
     if path is None or not path.parent.is_dir():
         yield
         return
-    with path.with_name(path.name + ".lock").open("wb") as lock:
+    beside = path.with_name(path.name + ".lock")
+    try:
+        opened = beside.open("wb")
+    except OSError as error:
+        raise BadSettings(f"{beside}, which keeps other proxies off, cannot be made: {error.strerror}") from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -80,6 +80,12 @@ def run() -> None:
     except DBAPIError as error:
         _complain(f"the database refused: {error.orig}")
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A file that was named on the command line, or stands beside one.
+        _complain(f"{error.filename}: {error.strerror}")
+        sys.exit(2)
 
 
 def _complain(text: str) -> None:

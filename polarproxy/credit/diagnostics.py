@@ -30,7 +30,7 @@ class RewardSummary:
 
 def summarise(groups: Sequence[Group]) -> RewardSummary:
     """The summary of these groups."""
-    rewards = [reward for group in groups for reward in group.rewards]
+    rewards = [reward for group in groups for reward in group.values.tolist()]
     spreads = [group.std for group in groups if group.std is not None]
     return RewardSummary(
         groups=len(groups),

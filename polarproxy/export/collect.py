@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from polarproxy.batch.sample import Sample, Weighting, build_samples
-from polarproxy.credit.advantages import ESTIMATORS, advantages
 from polarproxy.credit.diagnostics import RewardSummary, summarise
-from polarproxy.credit.groups import form_groups
+from polarproxy.credit.estimators import CreditOptions
+from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
+from polarproxy.credit.versions import RewardVersion, reward_version
 from polarproxy.errors import BadExport
+from polarproxy.export.crediting import ADVANTAGES, Crediting, Watch, unwatched
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.rebuilt import rebuild
@@ -18,14 +20,15 @@ from polarproxy.trajectory.rebuilt import rebuild
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from polarproxy.credit.estimators import SessionCredit
     from polarproxy.model import CapturedCall, Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
     from polarproxy.trajectory.integrity_session import SessionIntegrity
+    from polarproxy.trajectory.rebuilt import Rebuilt
     from polarproxy.trajectory.recipes import Recipe
 
-NO_CREDIT = "none"
-ADVANTAGES = (*(name for name, _ in ESTIMATORS), NO_CREDIT)
+OnCollapse: TypeAlias = Literal["keep", "drop", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,17 @@ class Options:
     """Whether rows with an error in what they train are refused."""
     min_coverage: float | None = None
     """Sessions of which a smaller part of the sampled tokens can be trained are refused. None: none is."""
+    credit: CreditOptions = field(default_factory=CreditOptions)
+    on_collapse: OnCollapse = "keep"
+    """What becomes of groups whose rewards do not differ: kept with advantage 0, left out, or no export at all."""
+    policy_version: int | None = None
+    """The weights that are to be trained. None: the latest that the store knows."""
+    max_lag: int | None = None
+    """Sessions sampled by weights more than so many versions before are out of the loss and of the baseline. None: none."""
 
     def __post_init__(self) -> None:
+        if self.max_lag is not None and self.max_lag < 0:
+            raise BadExport(f"a lag is counted from 0; --max-lag cannot be {self.max_lag}")
         if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:
             raise BadExport(f"coverage lies between 0 and 1; {self.min_coverage} does not")
         if self.merge not in dict(MERGES):
@@ -59,6 +71,9 @@ class Account:
 
     options: Options
     rewards: RewardSummary
+    reward_version: RewardVersion
+    policy_version: int = 0
+    """The weights that are to be trained."""
     sessions: int = 0
     calls: int = 0
     rows: int = 0
@@ -70,6 +85,10 @@ class Account:
     left_out_calls: Counter[str] = field(default_factory=Counter)
     """Completions or whole calls, by reason."""
     left_out_sessions: Counter[str] = field(default_factory=Counter)
+    left_out_turns: Counter[str] = field(default_factory=Counter)
+    """Turns that could be trained and are not, by reason."""
+    lags: Counter[int] = field(default_factory=Counter)
+    """Rows, by how many versions before their oldest trained turn was sampled."""
     drifts: Counter[str] = field(default_factory=Counter)
     """Calls that repeat an earlier one in other tokens, by class."""
     unfaithful_rows: int = 0
@@ -94,15 +113,18 @@ class Account:
 class Collection:
     """The rows of an export. `rows()` streams them; `account` is complete afterwards."""
 
-    def __init__(self, repository: Repository, options: Options, recipes: Sequence[Recipe] = ()) -> None:
+    def __init__(
+        self, repository: Repository, options: Options, recipes: Sequence[Recipe] = (), watch: Watch = unwatched
+    ) -> None:
         self._repository = repository
         self._recipes = recipes
         self._spellings: dict[str | None, dict[int, bytes]] = {}
         summaries = repository.sessions(group_id=options.group_id)
         self.sessions = sorted((entry.session for entry in summaries), key=_place)
-        groups = form_groups(self.sessions)
-        self._advantages = None if options.advantage == NO_CREDIT else advantages(groups, options.advantage)
-        self.account = Account(options, summarise(groups))
+        policy = repository.latest_policy_version() if options.policy_version is None else options.policy_version
+        self._options = options
+        self._crediting = Crediting(self.sessions, options, policy, self._trajectory, watch)
+        self.account = Account(options, summarise(self._crediting.groups), reward_version(self.sessions), policy)
 
     def rows(self) -> Iterator[Sample]:
         """Every row, by group, session and branch."""
@@ -113,8 +135,7 @@ class Collection:
         """The rows of one session; what is left out of it goes to the account."""
         account = self.account
         calls = self._repository.calls(session.session_id)
-        merge = dict(MERGES)[account.options.merge]
-        rebuilt = rebuild(session.session_id, calls, self._recipes, session.harness, merge)
+        rebuilt = self._rebuilt(session, calls)
         trajectory, integrity = rebuilt.trajectory, rebuilt.integrity()
         account.sessions += 1
         account.calls += len(calls)
@@ -132,12 +153,20 @@ class Collection:
             if not trajectory.branches:
                 account.left_out_sessions["refused"] += 1
                 return []
-        credit = None if self._advantages is None else self._advantages[session.session_id]
+        credit = self._crediting.of(session.session_id)
+        self._count_turns(session, trajectory, credit)
         samples = build_samples(trajectory, session, credit, account.options.weighting)
         for sample in samples:
             self._count(sample)
         account.off_context_tokens += sum(branch.off_context_tokens for branch in trajectory.branches)
         return samples
+
+    def _trajectory(self, session: Session) -> Trajectory:
+        return self._rebuilt(session, self._repository.calls(session.session_id)).trajectory
+
+    def _rebuilt(self, session: Session, calls: list[CapturedCall]) -> Rebuilt:
+        merge = dict(MERGES)[self._options.merge]
+        return rebuild(session.session_id, calls, self._recipes, session.harness, merge)
 
     def _texts(self, calls: list[CapturedCall]) -> Mapping[int, bytes]:
         """The spellings of the tokens that the models of these calls ever sampled."""
@@ -160,12 +189,22 @@ class Collection:
     def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
         if not trajectory.branches:
             return "nothing_trainable"
-        if self._advantages is not None and session.session_id not in self._advantages:
-            return "no_reward"
+        reason = self._crediting.why_not(session.session_id)
+        if reason is not None:
+            return reason
         least = self.account.options.min_coverage
         if least is not None and (trajectory.coverage or 0.0) < least:
             return "low_coverage"
         return None
+
+    def _count_turns(self, session: Session, trajectory: Trajectory, credit: SessionCredit | None) -> None:
+        if credit is not None:
+            left_out = sum(credit.of(turn_key(turn)) is None for turn in trained_turns(trajectory))
+            # Adding counters leaves zeros out: a report names only what happened.
+            self.account.left_out_turns += Counter({"subagent": left_out})
+        if session.reward is not None and session.reward.turns:
+            unmatched = len(of_trajectory(session, trajectory).unmatched)
+            self.account.warnings += Counter({"turn_reward_of_no_trained_turn": unmatched})
 
     def _count(self, sample: Sample) -> None:
         account = self.account
@@ -174,6 +213,7 @@ class Collection:
         account.trained_tokens += sample.trained_tokens
         account.warnings.update(sample.warnings)
         account.unfaithful_rows += not sample.faithful
+        account.lags[account.policy_version - int(sample.policy_versions[sample.loss_mask == 1].min())] += 1
 
 
 def _place(session: Session) -> tuple[str, str]:

@@ -25,6 +25,14 @@ def report(account: Account) -> dict[str, Any]:
         "advantage": account.options.advantage,
         "weighting": account.options.weighting,
         "merge": account.options.merge,
+        "on_collapse": account.options.on_collapse,
+        "subagents": account.options.credit.subagents,
+        "reward_version": asdict(account.reward_version),
+        "policy": {
+            "version": account.policy_version,
+            "max_lag": account.options.max_lag,
+            "rows_by_lag": {str(lag): count for lag, count in sorted(account.lags.items())},
+        },
         "sessions": account.sessions,
         "calls": account.calls,
         "kinds": dict(sorted(account.kinds.items())),
@@ -35,6 +43,7 @@ def report(account: Account) -> dict[str, Any]:
         "left_out": {
             "calls": dict(sorted(account.left_out_calls.items())),
             "sessions": dict(sorted(account.left_out_sessions.items())),
+            "turns": dict(sorted(account.left_out_turns.items())),
         },
         "drift": dict(sorted(account.drifts.items())),
         "unfaithful": {"rows": account.unfaithful_rows, "tokens": account.off_context_tokens},

@@ -23,6 +23,7 @@ from polarproxy.store.schema import (
     sessions,
     token_texts,
     turn_rewards,
+    upstreams,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +41,12 @@ COUNTED = (
     reward_components,
     turn_rewards,
     token_texts,
+    upstreams,
     policy_versions,
 )
 """Tables of which both databases must have as many rows. Bodies that no call names any more are not copied."""
+_SHARED = (policy_versions, upstreams)
+"""Tables whose rows belong to no session and are copied as they are."""
 
 
 class Outcome(StrEnum):
@@ -107,11 +111,11 @@ def _digest(engine: Engine, session_id: str) -> bytes | None:
 
 
 def copy_shared(source: Engine, target: Engine) -> None:
-    """Copies what belongs to no session: spellings of tokens, and when policy versions were set."""
+    """Copies what belongs to no session: spellings of tokens, when policy versions were set, engines added meanwhile."""
     receiver = Receiver(target)
     with source.begin() as connection:
-        versions = connection.execute(select(policy_versions)).mappings().all()
-        receiver.store_versions([dict(row) for row in versions])
+        for table in _SHARED:
+            receiver.store_shared(table, [dict(row) for row in connection.execute(select(table)).mappings()])
         for model in connection.execute(select(token_texts.c.model).distinct()).scalars().all():
             for texts in read_texts(connection, model):
                 receiver.store_texts(model, texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
@@ -50,7 +51,7 @@ def parse_url(text: str) -> URL:
     forms = "sqlite:///FILE or postgresql://USER@HOST/NAME"
     try:
         url = make_url(text)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise WrongDatabase(f"{text!r} is not a database URL; use {forms}") from error
     if url.drivername not in _SCHEMES:
         raise WrongDatabase(f"a database of kind {url.drivername!r} is not supported; use {forms}")
@@ -58,6 +59,8 @@ def parse_url(text: str) -> URL:
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database in (None, "", ":memory:"):
         raise WrongDatabase("a database in memory would lose every call; use sqlite:///FILE")
+    if url.drivername == "sqlite" and url.query:
+        raise WrongDatabase(f"{text!r} has parameters, which only PostgreSQL takes; use sqlite:///FILE")
     return url
 
 
@@ -68,9 +71,20 @@ def name_of(text: str) -> str:
 
 
 def sqlite_file(text: str) -> Path | None:
-    """The file of a SQLite URL; None for another database."""
+    """The file of a SQLite URL, which need not exist; None for another database. Raises `WrongDatabase`."""
     url = parse_url(text)
-    return Path(str(url.database)) if url.drivername == "sqlite" else None
+    if url.drivername != "sqlite":
+        return None
+    path = Path(str(url.database))
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except OSError as error:
+        raise WrongDatabase(f"{path} cannot be reached: {error.strerror}") from error
+    if S_ISDIR(mode):
+        raise WrongDatabase(f"{path} is a folder; a database is a file in it")
+    return path
 
 
 def open_database(text: str, *, create: bool = False) -> Engine:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from polarproxy.errors import DamagedRecord, StoreConflict, StoreUnavailable, Unstorable
 from polarproxy.model import Session
 from polarproxy.store.inbox import MAX_GROUP
-from polarproxy.store.repository import read_call
+from polarproxy.store.reading import read_call
 from polarproxy.store.schema import call_facts, calls
 from polarproxy.store.writer import Fact, NewCall
 

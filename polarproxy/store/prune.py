@@ -24,7 +24,7 @@ from polarproxy.store.schema import (
     sessions,
     turn_rewards,
 )
-from polarproxy.store.sweep import sweep_blobs, sweep_bodies, unused_bodies
+from polarproxy.store.sweep import sweep_blobs, sweep_bodies, unused_blob_bytes, unused_bodies
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -92,7 +92,8 @@ def preview(engine: Engine, rule: Rule) -> Freed:
         found = _weigh(connection, doomed)
         kept = exists().where(sessions.c.session_id == calls.c.session_id, ~rule.condition)
         unused = unused_bodies(connection, kept)
-    return found + Freed(bodies=len(unused), body_bytes=sum(body.bytes for body in unused))
+        images = unused_blob_bytes(connection, unused)
+    return found + Freed(bodies=len(unused), body_bytes=images + sum(body.bytes for body in unused))
 
 
 def prune(engine: Engine, rule: Rule) -> Generator[Freed, None, None]:

@@ -25,7 +25,6 @@ from polarproxy.store.schema import (
     call_facts,
     calls,
     completions,
-    policy_versions,
     responses,
     sessions,
     token_texts,
@@ -34,7 +33,7 @@ from polarproxy.store.schema import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
 
     from polarproxy.model import Call
     from polarproxy.store.bases import Base
@@ -92,10 +91,10 @@ class Receiver:
         with self._engine.begin() as connection:
             self._inserts.run(connection, token_texts, found, once=True)
 
-    def store_versions(self, found: list[Row]) -> None:
-        """Stores rows of `policy_versions`; those that are known stay as they are."""
+    def store_shared(self, table: Table, found: list[Row]) -> None:
+        """Stores rows that belong to no session; those whose key is there stay as they are."""
         with self._engine.begin() as connection:
-            self._inserts.run(connection, policy_versions, found, once=True)
+            self._inserts.run(connection, table, found, once=True)
 
     def _store_calls(self, connection: Connection, some: Sequence[Checked]) -> None:
         stored = [rows for checked in some for rows in self._body_rows(checked)]

@@ -4,71 +4,44 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, insert, select, update
 
-from polarproxy.errors import NotFound, StoreDamaged
+from polarproxy.errors import NotFound
 from polarproxy.model import (
-    CallStatus,
     CapturedCall,
     PromptMode,
     Session,
     SessionStatus,
 )
 from polarproxy.store import responses, rewards, rows, turns
-from polarproxy.store.bodies import BodyReader
 from polarproxy.store.database import for_writing
-from polarproxy.store.facts import Known, add_label, known_of
+from polarproxy.store.facts import add_label
 from polarproxy.store.inserts import insert_once
+from polarproxy.store.reading import read_call, read_calls
 from polarproxy.store.schema import (
     calls,
-    completions,
     policy_versions,
     sessions,
     token_texts,
 )
-from polarproxy.store.tokens import PromptReader
+from polarproxy.store.summaries import list_calls, list_sessions
+from polarproxy.store.verifying import session_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine, RowMapping
+    from sqlalchemy import Engine
 
     from polarproxy.model import Completion, Label, Reward, TokenIds
     from polarproxy.store.responses import FoundResponse
     from polarproxy.store.rewards import SetReward
+    from polarproxy.store.summaries import CallSummary, SessionSummary
     from polarproxy.store.turns import StoredTurn
-
+    from polarproxy.store.verifying import Damage
 
 _NO_CALL = "there is no call {!r}; `polarproxy calls list` shows those there are"
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
-    """One line of a listing."""
-
-    session: Session
-    calls: int
-    sampled_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallSummary:
-    """One line of a listing, without tokens."""
-
-    call_id: str
-    session_id: str
-    ordinal: int
-    arrived_at: datetime
-    status: CallStatus
-    streamed: bool
-    served_model: str | None
-    prompt_tokens: int | None
-    """None: the engine did not show the prompt."""
-    completion_tokens: int
-    finish_reasons: tuple[str, ...]
-    delivered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +54,6 @@ class SessionState:
     """Where its prompts come from. None: as the proxy is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A stored record that does not read back as it was written."""
-
-    where: str
-    what: str
-
-
 class Repository:
     """Reads, and the changes made by people and control routes. Safe to use from several threads."""
 
@@ -98,29 +63,8 @@ class Repository:
 
     def sessions(self, *, limit: int | None = None, group_id: str | None = None) -> list[SessionSummary]:
         """The sessions, newest first."""
-        sampled = (
-            select(calls.c.session_id, func.count(calls.c.call_id.distinct()), func.sum(completions.c.length))
-            .select_from(calls.outerjoin(completions))
-            .group_by(calls.c.session_id)
-            .subquery()
-        )
-        query = select(sessions, sampled.c[1].label("calls"), sampled.c[2].label("tokens")).select_from(
-            sessions.outerjoin(sampled, sampled.c.session_id == sessions.c.session_id)
-        )
-        if group_id is not None:
-            query = query.where(sessions.c.group_id == group_id)
-        query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc()).limit(limit)
         with self._engine.begin() as connection:
-            found = connection.execute(query).mappings().all()
-            given = rewards.latest(connection, [row["session_id"] for row in found])
-        return [
-            SessionSummary(
-                session=rows.read_session(row, given.get(row["session_id"])),
-                calls=row["calls"] or 0,
-                sampled_tokens=int(row["tokens"] or 0),
-            )
-            for row in found
-        ]
+            return list_sessions(connection, limit, group_id)
 
     def response(self, response_id: str) -> FoundResponse | None:
         """A stored response by itself, whatever became of those it continues; None when there is none of this id."""
@@ -184,7 +128,7 @@ class Repository:
     def calls(self, session_id: str) -> list[CapturedCall]:
         """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""
         with self._engine.begin() as connection:
-            return list(_read_calls(connection, calls.c.session_id == session_id))
+            return list(read_calls(connection, calls.c.session_id == session_id))
 
     def call(self, call_id: str) -> CapturedCall:
         """One call; raises `NotFound`, `StoreDamaged`."""
@@ -196,20 +140,8 @@ class Repository:
 
     def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
         """The calls of a session, or of all, in order of arrival, without their tokens."""
-        query = select(calls).order_by(calls.c.call_id if session_id is None else calls.c.ordinal)
-        chosen = select(calls.c.call_id)
-        if session_id is not None:
-            query = query.where(calls.c.session_id == session_id)
-            chosen = chosen.where(calls.c.session_id == session_id)
-        columns = (completions.c.call_id, completions.c.length, completions.c.finish_reason)
         with self._engine.begin() as connection:
-            found = connection.execute(query).mappings().all()
-            sampled = connection.execute(select(*columns).where(completions.c.call_id.in_(chosen))).all()
-            facts = known_of(connection, chosen)
-        by_call: dict[str, list[tuple[int, str | None]]] = {}
-        for call_id, length, finish in sampled:
-            by_call.setdefault(call_id, []).append((length, finish))
-        return [_summary(row, by_call.get(row["call_id"], []), facts.get(row["call_id"], Known())) for row in found]
+            return list_calls(connection, session_id)
 
     def add_label(self, call_id: str, label: Label) -> None:
         """Adds what somebody says a call was for; earlier labels stay as history. Raises `NotFound`."""
@@ -271,68 +203,4 @@ class Repository:
         """Re-derives every digest and length; yields what does not match."""
         for session_id in self.session_ids():
             with self._engine.begin() as connection:
-                yield from _session_damage(connection, session_id)
-
-
-def read_call(connection: Connection, call_id: str) -> CapturedCall | None:
-    """One call; None when there is none. Raises `StoreDamaged`."""
-    return next(_read_calls(connection, calls.c.call_id == call_id), None)
-
-
-def _session_damage(connection: Connection, session_id: str) -> Iterator[Damage]:
-    prompts, requests = PromptReader(connection), BodyReader(connection)
-    query = select(calls).where(calls.c.session_id == session_id).order_by(calls.c.ordinal)
-    for row in connection.execute(query).mappings().all():
-        where = f"call {row['call_id']} of session {session_id}"
-        try:
-            prompt = prompts.prompt(row)
-            sampled = [rows.read_completion(found, prompt) for found in _completion_rows(connection, row["call_id"])]
-            rows.read_call(row, prompt, sampled, b"")
-        except StoreDamaged as error:
-            yield Damage(where, str(error))
-        try:
-            requests.body(row["body_digest"])
-        except StoreDamaged as error:
-            yield Damage(where, str(error))
-
-
-def _completion_rows(connection: Connection, call_id: str) -> list[RowMapping]:
-    query = select(completions).where(completions.c.call_id == call_id).order_by(completions.c.choice_index)
-    return list(connection.execute(query).mappings())
-
-
-def _read_calls(connection: Connection, condition: Any) -> Iterator[CapturedCall]:
-    chosen = select(calls.c.call_id).where(condition)
-    query = select(calls).where(condition)
-    prompts, requests = PromptReader(connection), BodyReader(connection)
-    sampled: dict[str, list[RowMapping]] = {}
-    by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
-    for row in connection.execute(by_choice).mappings():
-        sampled.setdefault(row["call_id"], []).append(row)
-    facts = known_of(connection, chosen)
-    for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
-        call_id = row["call_id"]
-        known = facts.get(call_id, Known())
-        prompt = prompts.prompt(row)
-        choices = [rows.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
-        yield CapturedCall(
-            call=rows.read_call(row, prompt, choices, requests.body(row["body_digest"])),
-            delivered=known.delivered,
-            labels=tuple(known.labels),
-        )
-
-
-def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: Known) -> CallSummary:
-    return CallSummary(
-        call_id=row["call_id"],
-        session_id=row["session_id"],
-        ordinal=row["ordinal"],
-        arrived_at=row["arrived_at"],
-        status=CallStatus(row["status"]),
-        streamed=row["streamed"],
-        served_model=row["served_model"],
-        prompt_tokens=row["prompt_length"],
-        completion_tokens=sum(length for length, _ in sampled),
-        finish_reasons=tuple(finish or "none" for _, finish in sampled),
-        delivered=known.delivered,
-    )
+                yield from session_damage(connection, session_id)

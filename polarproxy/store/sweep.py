@@ -88,6 +88,14 @@ def _remove(connection: Connection, candidates: Sequence[bytes], removed: set[by
     return gone
 
 
+def unused_blob_bytes(connection: Connection, going: Sequence[Unused]) -> int:
+    """Bytes of the images that no body holds once these bodies are gone."""
+    digests = {body.digest for body in going}
+    kept = {blob for body, blob in connection.execute(select(*body_blobs.c)) if body not in digests}
+    sizes = connection.execute(select(blobs.c.digest, func.length(blobs.c.data)))
+    return sum(size for digest, size in sizes if digest not in kept)
+
+
 def sweep_blobs(connection: Connection) -> tuple[int, int]:
     """Removes the images that no body holds any more; how many, and how many bytes."""
     unused = ~exists().where(body_blobs.c.blob_digest == blobs.c.digest)

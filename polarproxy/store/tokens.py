@@ -67,6 +67,10 @@ class PromptReader:
         return prompt
 
     def _base(self, row: RowMapping) -> TokenIds:
+        if row["base_choice"] is None or row["base_length"] is None:
+            raise StoreDamaged(
+                f"call {row['call_id']} builds on {row['base_call_id']}, and does not say on how much of it"
+            )
         prompt = self._prompts[row["base_call_id"]]
         if row["base_choice"] == PROMPT or row["base_length"] <= len(prompt):
             return prompt.cut(0, row["base_length"])

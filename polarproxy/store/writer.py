@@ -26,7 +26,7 @@ from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.database import for_writing, reason, was_rolled_back
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.inserts import Inserts
-from polarproxy.store.repository import read_call
+from polarproxy.store.reading import read_call
 from polarproxy.store.schema import (
     blobs,
     bodies,

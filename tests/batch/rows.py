@@ -39,6 +39,8 @@ def row(
         reward=1.0,
         components=(RewardComponent("outcome", 1.0), RewardComponent("style", 0.25)),
         loss_weight=weight,
+        session_tokens=int(loss_mask.sum()),
+        session_logprob=float(values[loss_mask == 1].sum()),
         temperature=1.0,
         top_p=None,
         top_k=0,

@@ -6,9 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from polarproxy.batch.sample import FORMAT_VERSION, Sample, Weighting, build_samples, weights
+from polarproxy.credit.estimators import SessionCredit
+from polarproxy.credit.rollouts import trained_turns, turn_key
 from polarproxy.errors import InvalidValue
 from polarproxy.model import CapturedCall, LogprobsMode, Reward, RewardComponent, Sampling, Session
 from polarproxy.trajectory.branches import build_trajectory
@@ -87,6 +90,9 @@ def test_sampling_that_turns_do_not_share_is_none_and_modes_may_be_mixed() -> No
     assert (made.temperature, made.top_p, made.logprobs_mode) == (None, None, "mixed")
 
 
+WEIGHTINGS: tuple[Weighting, ...] = ("per_session", "per_token", "per_row")
+
+
 def three_rows() -> list[CapturedCall]:
     return [turn(0, [1], Said([9, 9])), turn(1, [2], Said([9])), turn(2, [3], Said([9]))]
 
@@ -97,7 +103,7 @@ def three_rows() -> list[CapturedCall]:
 )
 def test_weights(weighting: Weighting, expected: list[float]) -> None:
     trajectory = build_trajectory("s", three_rows())
-    assert weights(trajectory, weighting) == pytest.approx(expected)
+    assert weights([2, 1, 1], weighting) == pytest.approx(expected)
     assert [made.loss_weight for made in build_samples(trajectory, SESSION, None, weighting)] == pytest.approx(expected)
 
 
@@ -110,9 +116,61 @@ def test_a_session_that_trains_nothing_makes_no_rows(weighting: Weighting) -> No
 def test_the_rows_of_a_session_share_one(calls: list[CapturedCall]) -> None:
     trajectory = build_trajectory("s", calls)
     whole = float(bool(trajectory.branches))
-    assert sum(weights(trajectory, "per_session")) == pytest.approx(whole)
-    assert sum(weights(trajectory, "per_token")) == pytest.approx(whole)
-    assert all(made.trained_tokens > 0 for made in build_samples(trajectory, SESSION, None))
+    for weighting in WEIGHTINGS[:2]:
+        rows = build_samples(trajectory, SESSION, None, weighting)
+        assert sum(made.loss_weight for made in rows) == pytest.approx(whole)
+        assert all(made.trained_tokens > 0 for made in rows)
+
+
+@given(sessions(), st.data())
+def test_turns_without_credit_are_context(calls: list[CapturedCall], data: st.DataObject) -> None:
+    """They have mask 0; rows that train nothing then are gone, and the others share the weight of the session."""
+    trajectory = build_trajectory("s", calls)
+    keys = [turn_key(own) for own in trained_turns(trajectory)]
+    credit = SessionCredit(turns={key: data.draw(st.sampled_from([None, 0.5, -1.0])) for key in keys})
+    rows = build_samples(trajectory, SESSION, credit)
+    kept = {key: value for key in keys if (value := credit.of(key)) is not None}
+    assert sum(made.loss_weight for made in rows) == pytest.approx(float(bool(kept)))
+    found = sum(int((made.advantages == 0.5).sum()) for made in rows if made.advantages is not None)
+    lengths = {turn_key(own): len(own.node.completion.token_ids) for own in trained_turns(trajectory)}
+    assert found == sum(lengths[key] for key, value in kept.items() if value == 0.5)
+    assert sum(made.trained_tokens for made in rows) == sum(lengths[key] for key in kept)
+    assert {made.session_tokens for made in rows} <= {sum(lengths[key] for key in kept)}
+
+
+def test_every_turn_has_its_own_credit_and_the_sequence_its_sums() -> None:
+    calls = [turn(0, [1], Said([2, 3])), turn(1, [1, 2, 3, 4], Said([5])), turn(2, [7], Said([8]))]
+    credit = SessionCredit(-1.0, {("s-c0", 0): 0.25, ("s-c1", 0): None})
+    first, second = build_samples(build_trajectory("s", calls), SESSION, credit)
+    assert first.advantages is not None
+    assert second.advantages is not None
+    assert first.advantages.tolist() == [0, 0.25, 0.25, 0, 0]
+    assert first.loss_mask.tolist() == [0, 1, 1, 0, 0]
+    assert second.advantages.tolist() == [0, -1.0]
+    total = sum(float(own.rollout_logprobs[own.loss_mask == 1].sum()) for own in (first, second))
+    for made in (first, second):
+        assert made.session_tokens == 3
+        assert made.session_logprob == pytest.approx(total)
+
+
+@pytest.mark.parametrize(
+    ("versions", "warnings"),
+    [
+        ([(3, 3), (3, 3)], set()),
+        ([(3, 4), (4, 4)], {"policy_changed_within_turn", "policy_changed_between_turns"}),
+        ([(3, 3), (4, 4)], {"policy_changed_between_turns"}),
+        ([(3, 4), (3, 4)], {"policy_changed_within_turn"}),
+    ],
+)
+def test_turns_of_several_policy_versions_are_flagged(versions: list[tuple[int, int]], warnings: set[str]) -> None:
+    prompts = [[1], [1, 2, 3]]
+    calls = [
+        CapturedCall(call(place, prompts[place], Said([2]), policy_versions=own), True)
+        for place, own in enumerate(versions)
+    ]
+    (row,) = build_samples(build_trajectory("s", calls), SESSION, None)
+    assert set(row.warnings) == warnings
+    assert row.policy_versions[row.loss_mask == 1].tolist() == [low for low, _ in versions]
 
 
 CHANGES: list[tuple[str, Callable[[Sample, NDArray[np.float32]], Sample]]] = [

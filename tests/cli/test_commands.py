@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from polarproxy import __version__
+from polarproxy.export.crediting import ADVANTAGES
 from polarproxy.store.migrate import head
 from tests.cli.command import Command
 
@@ -101,6 +102,35 @@ def test_rows_are_exported(polarproxy: Command, db: str, name: str) -> None:
     assert "sampled tokens trained" in polarproxy("export", "--out", name, "--db", db).out
 
 
+@pytest.mark.parametrize("name", [name for name in ADVANTAGES if name != "gdpo"])
+def test_every_estimator_can_be_asked_for(polarproxy: Command, db: str, name: str) -> None:
+    done = polarproxy("export", "--out", "rows.jsonl", "--advantage", name, "--db", db, "--json")
+    assert (done.code, done.json["rows"], done.json["advantage"]) == (0, 2, name)
+
+
+def test_components_are_normalised_one_by_one(polarproxy: Command, db: str) -> None:
+    """Of the two sessions one has components."""
+    done = polarproxy("export", "--out", "rows.jsonl", "--advantage", "gdpo", "--db", db, "--json")
+    assert done.json["left_out"]["sessions"] == {"no_components": 1}
+
+
+def test_groups_without_spread_can_stop_an_export(polarproxy: Command, db: str) -> None:
+    polarproxy("reward", "set", "bad", "1", "--db", db)
+    done = polarproxy("export", "--out", "rows.jsonl", "--on-collapse", "fail", "--db", db)
+    assert (done.code, "do not differ" in done.err, Path("rows.jsonl").exists()) == (1, True, False)
+    done = polarproxy("export", "--out", "rows.jsonl", "--on-collapse", "drop", "--db", db, "--json")
+    assert (done.code, done.json["left_out"]["sessions"]) == (1, {"flat_group": 2})
+
+
+def test_flags_of_credit_reach_the_estimator(polarproxy: Command, db: str) -> None:
+    flags = ["--advantage", "dapo", "--overlong", "penalty", "--overlong-limit", "3", "--overlong-buffer", "2"]
+    polarproxy("reward", "set", "bad", "1", "--db", db)
+    polarproxy("export", "--out", "rows.jsonl", *flags, "--db", db)
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    # `good` sampled 4 tokens and pays for it, `bad` 2.
+    assert {row["session_id"]: max(row["advantages"], key=abs) > 0 for row in rows} == {"bad": True, "good": False}
+
+
 def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, db: str) -> None:
     done = polarproxy("export", "--out", "rows.jsonl", "--group", "nobody", "--db", db)
     assert done.code == 1
@@ -109,7 +139,15 @@ def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, d
 
 @pytest.mark.parametrize(
     "options",
-    [["--out", "rows.txt"], ["--advantage", "luck"], ["--format", "csv"], ["--weighting", "per_day"]],
+    [
+        ["--out", "rows.txt"],
+        ["--advantage", "luck"],
+        ["--format", "csv"],
+        ["--weighting", "per_day"],
+        ["--gamma", "2"],
+        ["--overlong", "penalty"],
+        ["--max-lag", "-1"],
+    ],
     ids=str,
 )
 def test_an_export_that_makes_no_sense_is_wrong_use(polarproxy: Command, db: str, options: list[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.database import fresh
+from tests.postgres import Server
 
 TOOLS = [
     ("db", "stats"),
@@ -18,6 +19,10 @@ TOOLS = [
     ("db", "export", "new.polar", "--all"),
     ("db", "import", "run.polar"),
     ("db", "migrate", "--to", "sqlite:///new.db"),
+    ("db", "verify"),
+    ("sessions", "list"),
+    ("calls", "show", "c1"),
+    ("export", "--out", "new.jsonl"),
 ]
 CHANGING = [TOOLS[1], TOOLS[3]]
 
@@ -66,9 +71,33 @@ def test_a_database_that_cannot_be_used_is_left_as_it_is(polarproxy: Command, to
     assert not Path("new.db").exists()
 
 
-@pytest.mark.parametrize("url", ["sqlite:///none.db", "sqlite:///none/none.db", "mysql://x", "what", "sqlite://"])
+NOWHERE = [
+    "sqlite:///none.db",
+    "sqlite:///none/none.db",
+    "sqlite:///run.polar/none.db",
+    "sqlite:///.",
+    "sqlite:///polar.db?mode=ro",
+    "sqlite://",
+    "mysql://x",
+    "what",
+    "postgresql://somebody@nowhere:port/x",
+]
+
+
+@pytest.mark.parametrize("url", NOWHERE)
 @pytest.mark.parametrize("tool", TOOLS, ids=" ".join)
 def test_a_url_that_leads_nowhere(polarproxy: Command, tool: tuple[str, ...], url: str) -> None:
+    before = set(Path().iterdir())
+    done = polarproxy(*tool, "--db", url)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert set(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("url", NOWHERE[4:])
+@pytest.mark.parametrize("tool", [("serve", "--upstream", "http://127.0.0.1:9"), ("db", "upgrade")], ids=" ".join)
+def test_no_database_is_made_nowhere(polarproxy: Command, tool: tuple[str, ...], url: str) -> None:
     before = set(Path().iterdir())
     done = polarproxy(*tool, "--db", url)
     assert (done.code, done.out) == (2, "")
@@ -101,6 +130,20 @@ def test_a_postgresql_that_does_not_answer(polarproxy: Command, db: str) -> None
     assert done.err.startswith("error: ")
 
 
+def test_a_postgresql_that_wants_another_password(polarproxy: Command, postgres: Server) -> None:
+    rules = postgres.folder / "data" / "pg_hba.conf"
+    postgres.execute("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+    rules.write_text(f"local all guarded scram-sha-256\n{rules.read_text()}")
+    postgres.execute("SELECT pg_reload_conf()")
+    url = postgres.url("postgres").replace("polarproxy@", "guarded:wrong@")
+    assert url != postgres.url("postgres")
+    done = polarproxy("sessions", "list", "--db", url)
+    assert (done.code, done.out) == (2, "")
+    assert "password authentication failed" in done.err
+    assert "wrong" not in done.err
+    assert done.err.count("\n") == 1
+
+
 @contextmanager
 def somebody() -> Iterator[None]:
     """Root may write everywhere, so that it is somebody else for a while."""
@@ -114,6 +157,37 @@ def somebody() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.fixture
+def locked() -> Iterator[Path]:
+    """A folder with a database in it, which nobody may enter."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        fresh(folder / "polar.db")
+        folder.chmod(0)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("tool", [*TOOLS, ("serve", "--upstream", "http://127.0.0.1:9")], ids=" ".join)
+def test_a_folder_that_nobody_may_enter(polarproxy: Command, locked: Path, tool: tuple[str, ...]) -> None:
+    with somebody():
+        done = polarproxy(*tool, "--db", f"sqlite:///{locked}/polar.db")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: ")
+    assert "Permission denied" in done.err
+
+
+def test_settings_in_a_folder_that_nobody_may_enter(
+    polarproxy: Command, locked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may say which database is meant, so that none is opened without them."""
+    monkeypatch.chdir(locked)
+    with somebody():
+        done = polarproxy("sessions", "list")
+    assert (done.code, done.out) == (2, "")
+    assert "polarproxy.toml cannot be read: Permission denied" in done.err
+
+
 @pytest.mark.parametrize("tool", CHANGING, ids=" ".join)
 def test_a_file_that_may_only_be_read(
     polarproxy: Command, monkeypatch: pytest.MonkeyPatch, tool: tuple[str, ...]
@@ -125,7 +199,8 @@ def test_a_file_that_may_only_be_read(
         connection = sqlite3.connect(file)
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.execute(
-            "INSERT INTO sessions VALUES ('s', '2020-01-01 00:00:00.000000', 'api', 'open', NULL, NULL, NULL, NULL, '[]')"
+            "INSERT INTO sessions (session_id, created_at, origin, status, metadata)"
+            " VALUES ('s', '2020-01-01 00:00:00.000000', 'api', 'open', '[]')"
         )
         connection.commit()
         connection.close()

@@ -1,16 +1,19 @@
 """How much there is to learn: spread within groups, and groups that teach nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.groups import Group
+from tests.credit.build import group
 
 
 def test_a_summary() -> None:
     groups = [
-        Group("easy", ("a", "b"), (1.0, 1.0), ()),
-        Group("fair", ("c", "d"), (1.0, 0.0), ("e",)),
-        Group("alone", ("f",), (0.5,), ()),
+        group(1.0, 1.0, group_id="easy"),
+        replace(group(1.0, 0.0, group_id="fair"), unscored=("e",)),
+        group(0.5, group_id="alone"),
     ]
     summary = summarise(groups)
     assert (summary.groups, summary.scored_sessions, summary.unscored_sessions) == (3, 5, 1)
@@ -21,4 +24,4 @@ def test_a_summary() -> None:
 
 def test_of_nothing_nothing_is_known() -> None:
     assert summarise([]) == RewardSummary(0, 0, 0, (), None, None)
-    assert summarise([Group("g", (), (), ("a",))]) == RewardSummary(1, 0, 1, ("g",), None, None)
+    assert summarise([Group("g", (), ("a",))]) == RewardSummary(1, 0, 1, ("g",), None, None)

@@ -5,21 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polarproxy.credit.groups import FLAT, Group, form_groups
+from polarproxy.credit.rollouts import Rollout, of_session
 from polarproxy.model import Reward, Session
+from tests.credit.build import group, rollout
 from tests.trajectory.build import WHEN
 
 
-def session(session_id: str, reward: float | None, group_id: str | None = "g") -> Session:
-    return Session(session_id, WHEN, group_id=group_id, reward=None if reward is None else Reward(reward))
-
-
-def group(*rewards: float) -> Group:
-    return Group("g", tuple(f"s{place}" for place in range(len(rewards))), rewards, ())
+def session(session_id: str, reward: float | None, group_id: str | None = "g") -> Rollout:
+    given = None if reward is None else Reward(reward)
+    return of_session(Session(session_id, WHEN, group_id=group_id, reward=given))
 
 
 def test_sessions_of_one_group_are_siblings_in_a_fixed_order() -> None:
-    formed = form_groups([session("b", 1.0), session("z", 0.5, "other"), session("a", 0.0)])
-    assert formed == [Group("g", ("a", "b"), (0.0, 1.0), ()), Group("other", ("z",), (0.5,), ())]
+    low, high, alone = rollout("a", 0.0), rollout("b", 1.0), rollout("z", 0.5, group_id="other")
+    assert form_groups([high, alone, low]) == [Group("g", (low, high)), Group("other", (alone,))]
 
 
 @given(st.permutations([("a", 1.0, "g"), ("b", None, "g"), ("c", 0.0, None), ("d", 2.0, "h")]))

@@ -1,15 +1,29 @@
 """From a real store to rows, with the account of everything that is left out."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from polarproxy.errors import BadExport
-from polarproxy.export.collect import ADVANTAGES, Collection, Options
-from polarproxy.model import Call, LogprobsMode, Reward, Sampling, Session
+from polarproxy.credit.estimators import CreditOptions
+from polarproxy.errors import BadExport, Collapsed
+from polarproxy.export.collect import Collection, Options
+from polarproxy.export.crediting import ADVANTAGES
+from polarproxy.model import (
+    Call,
+    CallKind,
+    FinishReason,
+    Label,
+    LogprobsMode,
+    Reward,
+    RewardComponent,
+    Sampling,
+    Session,
+    TurnReward,
+)
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
@@ -138,7 +152,7 @@ def test_what_a_trainer_should_know_is_said(
 
 
 def test_an_unknown_advantage_is_refused_with_those_there_are() -> None:
-    with pytest.raises(BadExport, match=f"choose one of {', '.join(ADVANTAGES)}"):
+    with pytest.raises(BadExport, match=re.escape(f"choose one of {', '.join(ADVANTAGES)}")):
         Options(advantage="gpro")
 
 
@@ -169,3 +183,128 @@ def test_rows_may_be_made_by_another_rule_which_is_marked(repository: Repository
 def test_an_unknown_rule_is_refused_with_those_there_are() -> None:
     with pytest.raises(BadExport, match="prefix_merging, per_request, stitch"):
         Options(merge="glue")
+
+
+def test_turn_level_credit_reaches_the_tokens(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), Reward(1.0))
+    fill(session("b"), two_turns(), Reward(0.0))
+    high, low = Collection(repository, Options(advantage="gtpo")).rows()
+    assert high.advantages is not None
+    assert low.advantages is not None
+    deviations = np.array([0.425, 0.525, -0.475, -0.475])
+    expected = deviations / (np.sqrt((deviations**2).sum() / 3) + 1e-6)
+    np.testing.assert_allclose(high.advantages, [0, expected[0], 0, expected[1], expected[1]], rtol=1e-6)
+    np.testing.assert_allclose(low.advantages, [0, expected[2], 0, expected[3], expected[3]], rtol=1e-6)
+
+
+def test_a_turn_reward_finds_its_turn_by_number_and_by_call(repository: Repository, fill: Fill) -> None:
+    by_number, by_call = (
+        Reward(0.0, turns=(TurnReward(1.0, turn=1),)),
+        Reward(0.0, turns=(TurnReward(1.0, call_id="b-0"),)),
+    )
+    fill(session("a"), two_turns(), by_number)
+    fill(session("b"), two_turns(), by_call)
+    late, early = Collection(repository, Options(advantage="grpo_turns")).rows()
+    assert late.advantages is not None
+    assert early.advantages is not None
+    # Rewards 0, 1 and 1, 0 have mean 1/2 and variance 1/3; a turn gets the sum from it on.
+    unit = 0.5 / (3**-0.5 + 1e-6)
+    np.testing.assert_allclose(late.advantages, [0, 0, 0, unit, unit], atol=1e-6)
+    np.testing.assert_allclose(early.advantages, [0, 0, 0, -unit, -unit], atol=1e-6)
+
+
+def test_turn_rewards_that_speak_of_no_trained_turn_are_counted(repository: Repository, fill: Fill) -> None:
+    turns = (TurnReward(1.0, turn=1), TurnReward(1.0, turn=2), TurnReward(0.5, call_id="nobody"))
+    fill(session("a"), two_turns(), Reward(1.0, turns=turns))
+    collection = Collection(repository, Options())
+    list(collection.rows())
+    assert collection.account.warnings["turn_reward_of_no_trained_turn"] == 2
+
+
+def stale(versions: tuple[int, int]) -> list[Call]:
+    return [call(0, [1], Said([2]), policy_versions=versions), call(1, [1, 2, 3], Said([4]), policy_versions=(9, 9))]
+
+
+def test_sessions_of_old_weights_are_out_of_the_loss_and_of_the_baseline(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), stale((9, 9)), Reward(1.0))
+    fill(session("b"), stale((7, 9)), Reward(0.0))
+    fill(session("c"), stale((6, 9)), Reward(0.0))
+    collection = Collection(repository, Options(max_lag=2))
+    assert [row.session_id for row in collection.rows()] == ["a", "b"]
+    account = collection.account
+    assert (account.left_out_sessions, account.policy_version) == ({"stale": 1}, 9)
+    assert (account.rewards.mean, account.lags) == (0.5, {0: 1, 2: 1})
+    told = Collection(repository, Options(max_lag=2, policy_version=8))
+    assert len(list(told.rows())) == 3
+    assert told.account.lags == {-1: 1, 1: 1, 2: 1}
+    assert list(Collection(repository, Options(max_lag=0, policy_version=10)).rows()) == []
+
+
+def test_without_credit_old_sessions_are_left_out_too(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), stale((6, 9)), None)
+    collection = Collection(repository, Options(advantage="none", max_lag=2))
+    assert list(collection.rows()) == []
+    assert collection.account.left_out_sessions == {"stale": 1}
+
+
+def test_groups_without_spread_are_kept_dropped_or_no_export(repository: Repository, fill: Fill) -> None:
+    for name, reward in (("a", 1.0), ("b", 1.0)):
+        fill(session(name, "easy"), two_turns(), Reward(reward))
+    for name, reward in (("c", 1.0), ("d", 0.0)):
+        fill(session(name, "fair"), two_turns(), Reward(reward))
+    kept = list(Collection(repository, Options()).rows())
+    assert [row.advantages is not None and not row.advantages.any() for row in kept] == [True, True, False, False]
+    dropping = Collection(repository, Options(on_collapse="drop"))
+    assert [row.session_id for row in dropping.rows()] == ["c", "d"]
+    assert dropping.account.left_out_sessions == {"flat_group": 2}
+    with pytest.raises(Collapsed, match=r"1 of 2 groups do not differ.*: easy;"):
+        Collection(repository, Options(on_collapse="fail"))
+    fair = Collection(repository, Options(on_collapse="fail", group_id="fair"))
+    assert len(list(fair.rows())) == 2
+
+
+def test_what_an_estimator_drops_is_counted(repository: Repository, fill: Fill) -> None:
+    cut = [call(0, [1], Said([2], finish=FinishReason.LENGTH))]
+    fill(session("a"), two_turns(), Reward(1.0))
+    fill(session("b"), cut, Reward(0.0))
+    fill(session("c", "h"), two_turns(), Reward(0.0))
+    collection = Collection(repository, Options(advantage="dapo"))
+    assert [row.session_id for row in collection.rows()] == ["a"]
+    assert collection.account.left_out_sessions == {"overlong": 1, "flat_group": 1}
+
+
+def test_subagents_are_left_out_and_counted(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), [call(0, [1], Said([2])), call(1, [7], Said([8]))], Reward(1.0))
+    fill(session("b"), [call(0, [1], Said([2]))], Reward(0.0))
+    repository.add_label("a-1", Label(CallKind.SUBAGENT, "me", WHEN))
+    assert len(list(Collection(repository, Options()).rows())) == 3
+    collection = Collection(repository, Options(credit=CreditOptions(subagents="exclude")))
+    rows = list(collection.rows())
+    assert [(row.session_id, row.branch_index, row.loss_weight) for row in rows] == [("a", 0, 1.0), ("b", 0, 1.0)]
+    assert collection.account.left_out_turns == {"subagent": 1}
+
+
+def test_an_export_says_which_rewards_it_was_made_with(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), Reward(1.0))
+    fill(session("b"), two_turns(), Reward(0.0, spec="e" * 32))
+    before = Collection(repository, Options()).account.reward_version
+    assert before == Collection(repository, Options(advantage="rloo")).account.reward_version
+    assert before.specs == {"e" * 32: 1, "given": 1}
+    repository.add_reward("a", Reward(1.0, (RewardComponent("tests", 1.0),)))
+    assert Collection(repository, Options()).account.reward_version.digest != before.digest
+    repository.add_reward("a", Reward(1.0))
+    assert Collection(repository, Options()).account.reward_version == before
+
+
+def test_calls_that_are_read_before_the_first_row_are_shown(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), two_turns(), Reward(1.0))
+    seen: list[tuple[list[str], int]] = []
+
+    def watch(sessions: Iterable[Session], count: int) -> Iterable[Session]:
+        seen.append(([one.session_id for one in sessions], count))
+        return sessions
+
+    Collection(repository, Options(), watch=watch)
+    assert seen == []
+    Collection(repository, Options(advantage="gtpo"), watch=watch)
+    assert seen == [(["a"], 1)]

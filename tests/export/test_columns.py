@@ -22,7 +22,7 @@ def value(sample: Sample, name: str) -> Any:
     """A column's value as plain Python."""
     found = getattr(sample, name)
     if name == "components":
-        return [{"name": part.name, "value": part.value} for part in found]
+        return [{"name": part.name, "value": part.value, "kind": part.kind} for part in found]
     return list(found) if name == "call_ids" else found
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from polarproxy.batch.sample import Sample
 from polarproxy.credit.diagnostics import RewardSummary
+from polarproxy.credit.versions import RewardVersion
 from polarproxy.errors import BadExport, StoreDamaged
 from polarproxy.export.collect import Account, Options
 from polarproxy.export.columns import ARRAYS, SCHEMA
@@ -34,7 +35,8 @@ needs_torch = pytest.mark.skipif(not has_torch, reason="needs torch: pip install
 
 
 def account() -> Account:
-    return Account(Options(), RewardSummary(1, 2, 0, (), 0.5, 0.1), captured_tokens=4, trained_tokens=3)
+    summary, version = RewardSummary(1, 2, 0, (), 0.5, 0.1), RewardVersion("d1", {"given": 2})
+    return Account(Options(), summary, version, captured_tokens=4, trained_tokens=3)
 
 
 def same(found: list[float | None] | None, sample: Sample, name: str) -> None:

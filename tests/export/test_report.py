@@ -4,15 +4,25 @@ import json
 
 from polarproxy import __version__
 from polarproxy.credit.diagnostics import RewardSummary
+from polarproxy.credit.versions import RewardVersion
 from polarproxy.export.collect import Account, Options
 from polarproxy.export.report import encode_report, report
 
+VERSION = RewardVersion("d1", {"given": 3})
 SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
 
 
 def account() -> Account:
     made = Account(
-        Options(merge="stitch"), SUMMARY, sessions=4, calls=9, rows=3, tokens=50, captured_tokens=20, trained_tokens=15
+        Options(merge="stitch"),
+        SUMMARY,
+        VERSION,
+        sessions=4,
+        calls=9,
+        rows=3,
+        tokens=50,
+        captured_tokens=20,
+        trained_tokens=15,
     )
     made.kinds.update(["title", "main", "main"])
     made.left_out_calls.update(["undelivered", "aborted", "undelivered"])
@@ -20,6 +30,9 @@ def account() -> Account:
     made.refused = 1
     made.refused_rows.update(["usage_prompt", "no_stop_id"])
     made.findings.update(["no_stop_id", "top_k_set", "top_k_set"])
+    made.left_out_turns["subagent"] = 2
+    made.policy_version = 7
+    made.lags.update([3, 0, 0])
     made.warnings.update(["top_k_set"])
     made.drifts.update(["thinking_stripped", "nonce", "thinking_stripped"])
     made.unfaithful_rows, made.off_context_tokens = 1, 7
@@ -34,6 +47,10 @@ def test_a_report() -> None:
         "advantage": "grpo",
         "weighting": "per_session",
         "merge": "stitch",
+        "on_collapse": "keep",
+        "subagents": "share",
+        "reward_version": {"digest": "d1", "specs": {"given": 3}},
+        "policy": {"version": 7, "max_lag": None, "rows_by_lag": {"0": 2, "3": 1}},
         "sessions": 4,
         "calls": 9,
         "kinds": {"main": 2, "title": 1},
@@ -41,7 +58,7 @@ def test_a_report() -> None:
         "tokens": 50,
         "sampled_tokens": {"captured": 20, "trained": 15},
         "coverage": 0.75,
-        "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}},
+        "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}, "turns": {"subagent": 2}},
         "drift": {"nonce": 1, "thinking_stripped": 2},
         "unfaithful": {"rows": 1, "tokens": 7},
         "refused_rows": {"rows": 1, "by_code": {"no_stop_id": 1, "usage_prompt": 1}},
@@ -66,4 +83,4 @@ def test_it_is_json_with_its_reasons_in_a_fixed_order() -> None:
 
 
 def test_of_nothing_the_coverage_is_unknown_and_not_zero() -> None:
-    assert json.loads(encode_report(Account(Options(), SUMMARY)))["coverage"] is None
+    assert json.loads(encode_report(Account(Options(), SUMMARY, VERSION)))["coverage"] is None

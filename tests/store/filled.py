@@ -1,5 +1,6 @@
 """A store with one of everything, and all that a store holds as plain values, whichever way it is laid out."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -126,7 +127,8 @@ def _odd() -> list[NewCall]:
         token_source=TokenSource.ENGINE,
     )
     answered = a_call("odd-2", 2, (1, 2), (3,), session_id="odd", request_body=body(1, "first"))
-    continued = a_call("odd-3", 3, (1, 2, 3), (4,), session_id="odd")
+    shown = b'{"image":"' + b64encode(bytes(range(256)) * 4) + b'"}'
+    continued = a_call("odd-3", 3, (1, 2, 3), (4,), session_id="odd", request_body=shown)
     first = StoredResponse("resp_1", None, b'[{"role":"user"}]', b'{"id":"resp_1"}')
     second = StoredResponse("resp_2", "resp_1", b"[]", b'{"id":"resp_2"}')
     session = a_session("odd")

@@ -5,14 +5,14 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, delete, insert, update
+from sqlalchemy import Engine, delete, func, insert, select, update
 
 from polarproxy.model import Reward
 from polarproxy.store.archiving import chosen_sessions
-from polarproxy.store.copying import Copied, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
+from polarproxy.store.copying import COUNTED, Copied, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import call_facts, completions
+from polarproxy.store.schema import call_facts, completions, metadata, upstreams
 from polarproxy.store.stats import read_stats
 from polarproxy.store.writer import Writer
 from tests.database import KINDS, ON_SQLITE, fresh
@@ -24,6 +24,8 @@ from tests.store.samples import NOW, a_call, new_call
 def source(engine: Engine) -> Engine:
     fill(engine)
     Repository(engine).set_policy_version(7)
+    with engine.begin() as connection:
+        connection.execute(insert(upstreams).values(name="http://engine", state="draining", changed_at=NOW))
     return engine
 
 
@@ -53,15 +55,23 @@ def outcomes(copied: list[Copied]) -> dict[str, Outcome]:
     return {one.session_id: one.outcome for one in copied}
 
 
-def without_heads(engine: Engine) -> dict[str, object]:
-    """Places handed out to proxies that are gone are made anew from the calls."""
-    return {name: rows for name, rows in contents(engine).items() if name != "session_heads"}
+NOT_COPIED = {"session_heads": "made anew from the calls", "proxies": "those that run do not run there"}
+NOT_COUNTED = NOT_COPIED | {
+    "bodies": "those that no call names any more stay behind",
+    "blobs": "as the bodies that hold them",
+    "body_blobs": "as the bodies that hold them",
+}
+"""Tables that may have fewer rows in the other database, and why."""
+
+
+def copied_tables(engine: Engine) -> dict[str, object]:
+    return {name: rows for name, rows in contents(engine).items() if name not in NOT_COPIED}
 
 
 def test_the_other_database_holds_the_same(source: Engine, target: Engine) -> None:
     copied = copy(source, target)
     assert outcomes(copied) == dict.fromkeys(SESSIONS, Outcome.COPIED)
-    assert without_heads(target) == without_heads(source)
+    assert copied_tables(target) == copied_tables(source)
     assert not any(count.differs for count in compare_counts(source, target))
     assert list(Repository(target).verify()) == []
     assert Repository(target).latest_policy_version() == 7
@@ -74,7 +84,7 @@ def test_a_run_is_resumed_where_it_broke_off(source: Engine, target: Engine) -> 
     assert outcomes(copied[:2]) == {one.session_id: Outcome.THERE for one in first}
     assert {one.outcome for one in copied[2:]} == {Outcome.COPIED}
     assert [one.digest for one in copied[:2]] == [one.digest for one in first]
-    assert without_heads(target) == without_heads(source)
+    assert copied_tables(target) == copied_tables(source)
 
 
 def test_the_digest_is_that_of_the_content(source: Engine, target: Engine) -> None:
@@ -160,3 +170,15 @@ def test_other_sessions_there_do_not_count(source: Engine, target: Engine) -> No
 
 def test_a_session_that_has_gone_meanwhile(source: Engine, target: Engine) -> None:
     assert outcomes(list(copy_sessions(source, target, ["nobody"]))) == {"nobody": Outcome.GONE}
+
+
+def test_no_table_is_forgotten(source: Engine) -> None:
+    """One that is new must have rows in `source`, so that the tests of this file compare them, and be counted."""
+    assert {str(table.name) for table in COUNTED}.isdisjoint(NOT_COUNTED)
+    assert {*map(str, COUNTED), *NOT_COUNTED} == {*metadata.tables}
+    with source.connect() as connection:
+        counts = {
+            name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for name, table in metadata.tables.items()
+        }
+    assert [name for name, count in counts.items() if not count and name not in NOT_COPIED] == []

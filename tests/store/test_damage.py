@@ -10,7 +10,10 @@ from polarproxy.model import Logprobs, TokenIds
 from polarproxy.store import codec
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.repository import Repository
+from polarproxy.store.schema import bodies, calls, completions
+from polarproxy.store.verifying import session_damage
 from polarproxy.store.writer import Writer
+from tests.database import ON_SQLITE
 from tests.store.samples import a_call, new_call
 
 SECONDS = 20
@@ -65,6 +68,9 @@ EDITS = {
     "half a logprob": ("UPDATE completions SET logprobs = :value WHERE call_id = :key", b"123", "c0"),
     "a prompt that builds on itself": ("UPDATE calls SET base_call_id = :value WHERE call_id = :key", "c2", "c1"),
     "a base that is gone": ("UPDATE calls SET base_call_id = :value WHERE call_id = :key", "nobody", "c1"),
+    "no length of a base": ("UPDATE calls SET base_length = :value WHERE call_id = :key", None, "c1"),
+    "a length of a base below zero": ("UPDATE calls SET base_length = :value WHERE call_id = :key", -3, "c1"),
+    "no choice of a base": ("UPDATE calls SET base_choice = :value WHERE call_id = :key", None, "c1"),
 }
 
 
@@ -161,3 +167,54 @@ def test_what_nobody_wrote_is_found_by_verify(repository: Repository, url: str, 
     assert damage.where == "call c2 of session s1"
     with pytest.raises(StoreDamaged):
         repository.calls("s1")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sessions SET metadata = '[' WHERE session_id = 's1'",
+        "UPDATE sessions SET status = 'bogus' WHERE session_id = 's1'",
+        "INSERT INTO reward_components (reward_id, name, place, value, kind) VALUES (9, 'a', 0, 1, 'bogus')",
+    ],
+)
+def test_a_session_that_nobody_wrote_is_found_by_verify(repository: Repository, url: str, statement: str) -> None:
+    reward = (
+        "INSERT INTO rewards (reward_id, session_id, recorded_at, value) VALUES (9, 's1', '2026-01-01 00:00:00', 1)"
+    )
+    change(url, reward)
+    assert list(repository.verify()) == []
+    change(url, statement)
+    assert [damage.where for damage in repository.verify()] == ["session s1"]
+
+
+def test_a_label_that_nobody_wrote_is_found_by_verify(repository: Repository, url: str) -> None:
+    label = (
+        "INSERT INTO call_facts (call_id, recorded_at, name, value) VALUES ('c1', '2026-01-01 00:00:00', 'label', '[')"
+    )
+    change(url, label)
+    assert [damage.where for damage in repository.verify()] == ["call c1 of session s1"]
+
+
+ROWS = {calls: "call_id = 'c1'", completions: "call_id = 'c1'", bodies: "length = 5"}
+COLUMNS = [
+    column for table in ROWS for column in table.columns if not column.primary_key and column.name != "session_id"
+]
+
+
+@pytest.mark.parametrize("value", [None, -1, 3, "junk", b"junk"], ids=repr)
+@ON_SQLITE
+def test_verify_goes_on_whatever_a_column_holds(engine: Engine, value: object) -> None:
+    """SQLite takes any value in any column. It is named, or it changes nothing that is read; the rest is verified."""
+    with for_writing(engine).connect() as connection:
+        for column in COLUMNS:
+            if value is None and not column.nullable:
+                continue
+            with connection.begin() as transaction:
+                connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+                edit = f"UPDATE {column.table.name} SET {column.name} = ? WHERE {ROWS[column.table]}"
+                assert connection.exec_driver_sql(edit, (value,)).rowcount == 1
+                connection.exec_driver_sql("UPDATE completions SET digest = x'00' WHERE call_id = 'c2'")
+                found = {damage.where for name in ("s1", "s2") for damage in session_damage(connection, name)}
+                transaction.rollback()
+            assert "call c2 of session s1" in found, column
+            assert found <= {f"call c{number} of session s1" for number in range(3)} | {"call other of session s2"}

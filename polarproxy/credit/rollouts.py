@@ -1,0 +1,150 @@
+"""A session as credit sees it: its reward and what is known of its trained turns, and nothing of its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from polarproxy.model import CallKind, ComponentKind, FinishReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from polarproxy.model import RewardComponent, Session, TurnReward
+    from polarproxy.trajectory.branches import Trajectory, Turn
+
+    TurnKey = tuple[str, int]
+    """Call id and choice index: a completion has one place in a session, whichever branches repeat it."""
+
+
+def group_of(session: Session) -> str:
+    """The group that a session counts in; one without a group is a group of its own."""
+    return session.group_id if session.group_id is not None else f"session:{session.session_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTurn:
+    """A trained completion."""
+
+    key: TurnKey
+    tokens: int
+    policy_version: int
+    """The oldest weights that sampled it."""
+    reward: float | None = None
+    """What somebody said that it was worth. None: nobody did."""
+    subagent: bool = False
+    well_formed: bool = True
+    """False: it broke the format (cut off, or a tool call that cannot be read)."""
+    code: str = ""
+    """The arguments of its tool calls, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One session. It counts once in a baseline, however many rows and turns it has."""
+
+    session_id: str
+    group_id: str
+    reward: float | None
+    """None: nothing has set one; the session is out of the loss and of the baseline."""
+    components: tuple[RewardComponent, ...] = ()
+    turns: tuple[RolloutTurn, ...] = ()
+    """Trained turns by arrival. Empty also when an estimator needs none, and nobody looked."""
+    cut: bool = False
+    """Whether the last turn ended at the length limit."""
+    unmatched: tuple[str, ...] = ()
+    """Turn rewards that speak of no trained turn."""
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Trained tokens of all turns."""
+        return sum(turn.tokens for turn in self.turns)
+
+    @property
+    def reward_components(self) -> dict[str, float]:
+        """The components that are parts of the total, by name."""
+        return {part.name: part.value for part in self.components if part.kind is ComponentKind.REWARD}
+
+    @property
+    def oldest_version(self) -> int | None:
+        """None: there are no turns."""
+        return min((turn.policy_version for turn in self.turns), default=None)
+
+    def main_part(self) -> Rollout:
+        """The rollout without the turns of its sub-agents."""
+        return replace(self, turns=tuple(turn for turn in self.turns if not turn.subagent))
+
+    def subagent_part(self) -> Rollout:
+        """The sub-agents' turns as a rollout of their own, worth what those turns were worth. Nothing said: no reward."""
+        turns = tuple(turn for turn in self.turns if turn.subagent)
+        given = [turn.reward for turn in turns if turn.reward is not None]
+        return replace(self, turns=turns, reward=sum(given) if given else None, components=())
+
+
+def of_session(session: Session) -> Rollout:
+    """What can be known without looking at its calls."""
+    reward = session.reward
+    return Rollout(
+        session.session_id,
+        group_of(session),
+        None if reward is None else reward.value,
+        () if reward is None else reward.components,
+    )
+
+
+def of_trajectory(
+    session: Session, trajectory: Trajectory, look: Callable[[Turn], tuple[bool, str]] | None = None
+) -> Rollout:
+    """With its trained turns. `look` tells whether a turn is well formed and which code it wrote.
+
+    Without it, a turn is well formed unless it was cut off, and wrote none.
+    """
+    trained = trained_turns(trajectory)
+    given: dict[int, float] = {}
+    unmatched = []
+    for reward in () if session.reward is None else session.reward.turns:
+        place = _place(reward, trained)
+        if place is None:
+            unmatched.append(reward.where)
+        else:
+            given[place] = given.get(place, 0.0) + reward.value
+    return replace(
+        of_session(session),
+        turns=tuple(_turn(turn, given.get(place), look) for place, turn in enumerate(trained)),
+        cut=bool(trained) and trained[-1].node.completion.finish_reason is FinishReason.LENGTH,
+        unmatched=tuple(unmatched),
+    )
+
+
+def trained_turns(trajectory: Trajectory) -> list[Turn]:
+    """The trained turns of all branches, each once, by arrival."""
+    turns = [turn for branch in trajectory.branches for turn in branch.turns if turn.trained]
+    return sorted(turns, key=lambda turn: (turn.node.captured.call.ordinal, turn.node.completion.index))
+
+
+def turn_key(turn: Turn) -> TurnKey:
+    """Which completion a turn is."""
+    return turn.node.captured.call.call_id, turn.node.completion.index
+
+
+def _place(reward: TurnReward, trained: Sequence[Turn]) -> int | None:
+    """Which trained turn is meant. Of a call with several trained choices, the first."""
+    if reward.turn is not None:
+        return reward.turn if reward.turn < len(trained) else None
+    places = (place for place, turn in enumerate(trained) if turn.node.captured.call.call_id == reward.call_id)
+    return next(places, None)
+
+
+def _turn(turn: Turn, reward: float | None, look: Callable[[Turn], tuple[bool, str]] | None) -> RolloutTurn:
+    completion, captured = turn.node.completion, turn.node.captured
+    whole = completion.finish_reason in (FinishReason.STOP, FinishReason.TOOL_CALLS)
+    well_formed, code = (True, "") if look is None else look(turn)
+    return RolloutTurn(
+        key=turn_key(turn),
+        tokens=len(completion.token_ids),
+        policy_version=captured.call.policy_version_min,
+        reward=reward,
+        subagent=captured.kind is CallKind.SUBAGENT,
+        well_formed=whole and well_formed,
+        code=code,
+    )

@@ -1,0 +1,96 @@
+"""The credit of an export's sessions, settled before its first row is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from polarproxy.credit.estimators import ESTIMATORS, SessionCredit, assign, estimator
+from polarproxy.credit.groups import form_groups
+from polarproxy.credit.rollouts import Rollout, of_session, of_trajectory
+from polarproxy.errors import Collapsed
+from polarproxy.model import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polarproxy.export.collect import Options
+    from polarproxy.trajectory.branches import Trajectory
+
+NO_CREDIT = "none"
+ADVANTAGES = (*(known.name for known in ESTIMATORS), NO_CREDIT)
+
+Watch: TypeAlias = Callable[[Iterable[Session], int], Iterable[Session]]
+"""Passes sessions on, given how many there are, and shows how far they are."""
+
+
+def unwatched(sessions: Iterable[Session], _count: int) -> Iterable[Session]:
+    """Shows nothing."""
+    return sessions
+
+
+class Crediting:
+    """Which sessions are in the loss, and what their turns are credited with.
+
+    All calls are read once before the first row where an estimator, sub-agents or the lag need to know of turns. Raises
+    `Collapsed` when groups have no spread and the export was to fail then.
+    """
+
+    def __init__(
+        self,
+        sessions: Sequence[Session],
+        options: Options,
+        policy_version: int,
+        build: Callable[[Session], Trajectory],
+        watch: Watch = unwatched,
+    ) -> None:
+        self._options = options
+        self._policy = policy_version
+        self._reasons: dict[str, str] = {}
+        if needs_turns(options):
+            rollouts = [of_trajectory(session, build(session)) for session in watch(sessions, len(sessions))]
+        else:
+            rollouts = [of_session(session) for session in sessions]
+        rollouts = self._fresh(rollouts)
+        self.groups = form_groups(rollouts)
+        self._settle_flat()
+        self._credit: dict[str, SessionCredit] | None = None
+        if options.advantage != NO_CREDIT:
+            self._credit, dropped = assign(rollouts, options.advantage, options.credit)
+            self._reasons = dropped | self._reasons
+
+    def of(self, session_id: str) -> SessionCredit | None:
+        """The credit of a session that is in the loss. None: no credit was to be computed."""
+        return None if self._credit is None else self._credit[session_id]
+
+    def why_not(self, session_id: str) -> str | None:
+        """Why a session is not in the loss. None: it is."""
+        if session_id in self._reasons:
+            return self._reasons[session_id]
+        return "no_reward" if self._credit is not None and session_id not in self._credit else None
+
+    def _fresh(self, rollouts: list[Rollout]) -> list[Rollout]:
+        """Those that are not too old; a stale one is as if it were not there."""
+        if self._options.max_lag is None:
+            return rollouts
+        oldest = self._policy - self._options.max_lag
+        stale = {one.session_id for one in rollouts if one.oldest_version is not None and one.oldest_version < oldest}
+        self._reasons |= dict.fromkeys(stale, "stale")
+        return [one for one in rollouts if one.session_id not in stale]
+
+    def _settle_flat(self) -> None:
+        flat = [group for group in self.groups if group.flat and group.rollouts]
+        if flat and self._options.on_collapse == "fail":
+            names = ", ".join(group.group_id for group in flat)
+            raise Collapsed(
+                f"the rewards of {len(flat)} of {len(self.groups)} groups do not differ, so they teach nothing: {names};"
+                " `polarproxy credit report` says more, --on-collapse drop leaves them out"
+            )
+        if self._options.on_collapse == "drop":
+            self._reasons |= {name: "flat_group" for group in flat for name in group.session_ids}
+
+
+def needs_turns(options: Options) -> bool:
+    """Whether the turns of all sessions must be known before the first row."""
+    by_turns = options.advantage != NO_CREDIT and estimator(options.advantage).needs_turns
+    return by_turns or options.max_lag is not None or options.credit.subagents != "share"
