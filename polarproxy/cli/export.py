@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import track
@@ -18,6 +18,9 @@ from polarproxy.export.collect import Account, Collection, Options
 from polarproxy.export.crediting import Watch
 from polarproxy.export.files import FORMATS, write_report
 from polarproxy.export.report import report
+
+if TYPE_CHECKING:
+    from polarproxy.trajectory.prompting import PromptCount
 
 Format = Literal["parquet", "jsonl", "torch", "torch-packed"]
 
@@ -112,6 +115,16 @@ def _format_of(path: Path) -> str:
     raise BadExport(f"{path.name} does not say its format; use --format or one of the suffixes {known}")
 
 
+def _prompt_rows(count: PromptCount) -> list[tuple[str, object]]:
+    if not count.calls:
+        return []
+    return [
+        ("turns gone on from exactly", f"{count.exact}, {count.saved_tokens} sampled tokens kept as they were"),
+        *((f"not exact, calls: {reason}", number) for reason, number in sorted(count.fallbacks.items())),
+        *([("engine used another prompt", count.faults)] if count.faults else []),
+    ]
+
+
 def print_account(account: Account, files: list[Path]) -> None:
     """The account of an export as a table."""
     rewards = account.rewards
@@ -130,6 +143,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *((f"left out, calls: {reason}", count) for reason, count in sorted(account.left_out_calls.items())),
         *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
         *((f"drift, calls: {what}", count) for what, count in sorted(account.drifts.items())),
+        *_prompt_rows(account.all_prompts),
         *((f"rows refused: {code}", count) for code, count in sorted(account.refused_rows.items())),
         *((f"left out, turns: {reason}", count) for reason, count in sorted(account.left_out_turns.items())),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),

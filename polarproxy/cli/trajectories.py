@@ -16,6 +16,7 @@ from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.cli.tree import tree
 from polarproxy.errors import NotFound
 from polarproxy.trajectory.drift import compare
+from polarproxy.trajectory.prompting import count_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Branch, Trajectory
     from polarproxy.trajectory.forest import Forest, Node
+    from polarproxy.trajectory.prompting import PromptCount
     from polarproxy.trajectory.rebuilt import Rebuilt
 
 app = typer.Typer(no_args_is_help=True, help="Branches rebuilt from calls.")
@@ -51,9 +53,10 @@ def show_trajectory(
     whole = rebuilt(session, calls, merge=merge)
     trajectory, drifts = whole.trajectory, whole.drifts(texts)
     if as_json:
-        told = {"merge": merge, "drifts": [drift_json(drift, texts) for drift in drifts]}
+        told: dict[str, object] = {"merge": merge, "drifts": [drift_json(drift, texts) for drift in drifts]}
         told |= {"repeats": [asdict(repeat) for repeat in whole.repeats()]}
         told |= {"agents": [asdict(agent) for agent in whole.agents()]}
+        told |= {"exact_prompts": count_prompts(calls).told()}
         print_json(_as_json(trajectory) | told)
         return
     if as_tree:
@@ -62,6 +65,8 @@ def show_trajectory(
         _print_tables(whole)
     for line in (line for drift in drifts for line in drift_lines(drift, texts)):
         console.print(line)
+    if (count := count_prompts(calls)).calls:
+        console.print(_prompts(count), markup=False)
     if text:
         for branch in trajectory.branches:
             console.print(_spelled(branch, texts))
@@ -148,6 +153,13 @@ def _print_tables(whole: Rebuilt) -> None:
     console.print(
         f"coverage {coverage}: {trajectory.trained_tokens} of {trajectory.captured_tokens} sampled tokens trained"
     )
+
+
+def _prompts(count: PromptCount) -> str:
+    said = [f"prompts: {count.exact} exact", f"{count.first} with nothing to go on from"]
+    said += [f"{number} rendered by the engine ({reason})" for reason, number in sorted(count.fallbacks.items())]
+    said += [f"{count.faults} that the engine did not use"] if count.faults else []
+    return f"{', '.join(said)}; {count.saved_tokens} sampled tokens kept as they were"
 
 
 def _row(branch: Branch) -> tuple[object, ...]:

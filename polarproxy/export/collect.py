@@ -15,6 +15,7 @@ from polarproxy.errors import BadExport
 from polarproxy.export.crediting import ADVANTAGES, Crediting, Watch, unwatched
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.merging import MERGES
+from polarproxy.trajectory.prompting import PromptCount, count_prompts
 from polarproxy.trajectory.rebuilt import rebuild
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class Account:
     """How many rows were refused."""
     findings: Counter[str] = field(default_factory=Counter)
     """What was found in the calls of all sessions, by code."""
+    prompts: dict[str, PromptCount] = field(default_factory=dict)
+    """What became of exact prompts, by session; sessions without any are not in it."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
 
@@ -108,6 +111,14 @@ class Account:
     def coverage(self) -> float | None:
         """Trained / captured sampled tokens. None: nothing was sampled."""
         return self.trained_tokens / self.captured_tokens if self.captured_tokens else None
+
+    @property
+    def all_prompts(self) -> PromptCount:
+        """What became of the exact prompts of all sessions."""
+        total = PromptCount()
+        for count in self.prompts.values():
+            total.add(count)
+        return total
 
 
 class Collection:
@@ -139,6 +150,9 @@ class Collection:
         trajectory, integrity = rebuilt.trajectory, rebuilt.integrity()
         account.sessions += 1
         account.calls += len(calls)
+        prompts = count_prompts(calls)
+        if prompts.calls:
+            account.prompts[session.session_id] = prompts
         account.kinds.update(rebuilt.judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())

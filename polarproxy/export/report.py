@@ -49,6 +49,8 @@ def report(account: Account) -> dict[str, Any]:
         "unfaithful": {"rows": account.unfaithful_rows, "tokens": account.off_context_tokens},
         "refused_rows": {"rows": account.refused, "by_code": dict(sorted(account.refused_rows.items()))},
         "findings": dict(sorted(account.findings.items())),
+        "exact_prompts": account.all_prompts.told()
+        | {"sessions": {name: count.told() for name, count in sorted(account.prompts.items())}},
         "rewards": asdict(account.rewards),
         "warnings": dict(sorted(account.warnings.items())),
     }

@@ -1,12 +1,14 @@
 """The report says what is in an export, and what is not."""
 
 import json
+from collections import Counter
 
 from polarproxy import __version__
 from polarproxy.credit.diagnostics import RewardSummary
 from polarproxy.credit.versions import RewardVersion
 from polarproxy.export.collect import Account, Options
 from polarproxy.export.report import encode_report, report
+from polarproxy.trajectory.prompting import PromptCount
 
 VERSION = RewardVersion("d1", {"given": 3})
 SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
@@ -34,6 +36,8 @@ def account() -> Account:
     made.policy_version = 7
     made.lags.update([3, 0, 0])
     made.warnings.update(["top_k_set"])
+    made.prompts["s1"] = PromptCount(first=1, exact=3, fallbacks=Counter(media=1), saved_tokens=9)
+    made.prompts["s2"] = PromptCount(first=1, faults=1, fallbacks=Counter(media=1))
     made.drifts.update(["thinking_stripped", "nonce", "thinking_stripped"])
     made.unfaithful_rows, made.off_context_tokens = 1, 7
     return made
@@ -63,6 +67,17 @@ def test_a_report() -> None:
         "unfaithful": {"rows": 1, "tokens": 7},
         "refused_rows": {"rows": 1, "by_code": {"no_stop_id": 1, "usage_prompt": 1}},
         "findings": {"no_stop_id": 1, "top_k_set": 2},
+        "exact_prompts": {
+            "first": 2,
+            "exact": 3,
+            "faults": 1,
+            "fallbacks": {"media": 2},
+            "saved_tokens": 9,
+            "sessions": {
+                "s1": {"first": 1, "exact": 3, "faults": 0, "fallbacks": {"media": 1}, "saved_tokens": 9},
+                "s2": {"first": 1, "exact": 0, "faults": 1, "fallbacks": {"media": 1}, "saved_tokens": 0},
+            },
+        },
         "rewards": {
             "groups": 2,
             "scored_sessions": 3,
