@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.model import CallKind
+from polarproxy.trajectory.eligibility import TRAINED_KINDS
 from polarproxy.trajectory.integrity import Code, Finding
 from polarproxy.trajectory.lineage import Identity, identity
 
@@ -47,7 +48,10 @@ def find_agents(judged: Judged, forest: Forest) -> tuple[Agent, ...]:
     for call in sorted(calls.values(), key=lambda call: call.ordinal):
         grouped.setdefault(names[call.call_id], []).append(call)
     subagents = {names[c.call.call_id] for c in judged.calls if c.kind is CallKind.SUBAGENT}
-    return tuple(_agent(name, group, grouped, is_subagent=name in subagents) for name, group in grouped.items())
+    # A title or a summary makes no agent.
+    work = {captured.call.call_id for captured in judged.calls if captured.kind in TRAINED_KINDS}
+    makers = {name: [call for call in group if call.call_id in work] for name, group in grouped.items()}
+    return tuple(_agent(name, group, makers, is_subagent=name in subagents) for name, group in grouped.items())
 
 
 def _names(judged: Judged, forest: Forest) -> Mapping[str, str]:
@@ -67,22 +71,22 @@ def _root(forest: Forest, place: int) -> str:
     return forest.nodes[forest.ancestors(place)[-1]].captured.call.call_id
 
 
-def _agent(name: str, calls: Sequence[Call], grouped: Mapping[str, Sequence[Call]], *, is_subagent: bool) -> Agent:
+def _agent(name: str, calls: Sequence[Call], makers: Mapping[str, Sequence[Call]], *, is_subagent: bool) -> Agent:
     ids = tuple(call.call_id for call in calls)
     if not is_subagent:
         return Agent(name, ids, is_subagent=False)
     said = identity(calls[0])
-    parent = said.parent or _teller(name, grouped)
-    if parent is None or parent not in grouped:
+    parent = said.parent or _teller(name, makers)
+    if parent is None or parent not in makers:
         why = f"its parent {parent} made no call here" if parent is not None else "nothing shows who made it"
         return Agent(name, ids, True, parent, None, f"{why}; it hangs under the session")
-    spawned_by, evidence = _spawn(name, said, calls[0], grouped[parent])
+    spawned_by, evidence = _spawn(name, said, calls[0], makers[parent])
     return Agent(name, ids, True, parent, spawned_by, evidence)
 
 
-def _teller(name: str, grouped: Mapping[str, Sequence[Call]]) -> str | None:
+def _teller(name: str, makers: Mapping[str, Sequence[Call]]) -> str | None:
     """The one agent whose requests tell this agent's id. None: none does, or several."""
-    telling = [other for other, calls in grouped.items() if other != name and any(_tells(call, name) for call in calls)]
+    telling = [other for other, calls in makers.items() if other != name and any(_tells(call, name) for call in calls)]
     return telling[0] if len(telling) == 1 else None
 
 

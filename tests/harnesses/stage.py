@@ -15,6 +15,7 @@ from tests.database import fresh
 from tests.fakes import FakeEngine, always, compose
 from tests.harnesses.process import Ended, Workspace, run
 from tests.harnesses.scripted import CONTEXT, Played, Scenario
+from tests.harnesses.story import Story, tell_story
 
 MODEL = "mock-model"
 SESSION = "rollout-1"
@@ -86,6 +87,10 @@ class Stage:
         # What is left was refused before it was sampled.
         assert len(played) == sum(not _whole(call) and not call.completions for call in calls)
         return calls
+
+    def story(self) -> Story:
+        """What the stored calls rebuild into; `record` has waited for them."""
+        return tell_story(self._stored())
 
     def _stored(self) -> list[CapturedCall]:
         return self.parts.repository.calls(SESSION)

@@ -7,6 +7,7 @@ from tests.fakes import Turn
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Ask, Rule, cut, fails, filled, offered, overflows, says, told, uses
 from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -76,6 +77,7 @@ async def test_a_tool_call_an_answer_and_a_second_prompt(perform: Opener) -> Non
     # Its billing line is in the record, and the engine never sees it.
     assert all(b"x-anthropic-billing-header" in call.request_body for call in calls)
     assert not any(b"x-anthropic-billing-header" in played.ask.received.body for played in stage.scenario.played)
+    assert stage.story() == Story({"main": 3}, {})
 
 
 async def test_a_sub_agent_has_an_id_in_its_parent_s_session(perform: Opener) -> None:
@@ -93,6 +95,7 @@ async def test_a_sub_agent_has_an_id_in_its_parent_s_session(perform: Opener) ->
     (child,) = [call for call in calls if header(call, AGENT_ID)]
     assert task.encode() in child.request_body
     assert len({header(call, SESSION_ID) for call in calls}) == 1
+    assert stage.story() == Story({"main": 3, "subagent": 1}, {}, (0,))
 
 
 async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
@@ -104,6 +107,7 @@ async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed"] * 3
     assert len({header(call, SESSION_ID) for call in calls}) == 1
+    assert stage.story() == Story({"compaction": 1, "main": 2}, {"side_call": 1})
 
 
 async def test_an_overflow_is_compacted(perform: Opener) -> None:
@@ -114,6 +118,7 @@ async def test_an_overflow_is_compacted(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed", "rejected", "completed", "completed"]
     assert calls[1].http_status == 400
+    assert stage.story() == Story({"compaction": 1, "main": 3}, {"rejected": 1, "side_call": 1})
 
 
 async def test_a_failure_and_cuts_are_tried_again(perform: Opener) -> None:
@@ -123,6 +128,11 @@ async def test_a_failure_and_cuts_are_tried_again(perform: Opener) -> None:
     # After the last cut it may keep the text that it had seen whole, and ask to go on from there.
     assert [len(ask.said) for ask in stage.scenario.asks("main")[:3]] == [3, 3, 3]
     assert statuses(await stage.record()) == ["engine_error"] * 3 + ["completed"] * 2
+    story = stage.story()
+    assert story.kinds == {"main": 5}
+    # What was asked again, and what the history keeps a part of; what it keeps whole is trained.
+    assert 2 <= sum(story.left_out.values()) <= 3
+    assert set(story.left_out) <= {"failed", "superseded"}
 
 
 async def test_its_token_counts_are_no_calls(perform: Opener) -> None:

@@ -24,6 +24,7 @@ from tests.harnesses.scripted import (
     without_tools,
 )
 from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -112,6 +113,7 @@ async def test_a_tool_call_an_answer_and_a_second_prompt(perform: Opener, codex:
     (own,) = {header(call, "session-id") for call in calls}
     assert {header(call, "thread-id") for call in calls} == {own}
     assert [metadata(call)["request_kind"] for call in calls] == ["turn"] * 3
+    assert stage.story() == Story({"main": 3}, {})
 
 
 async def test_its_socket_carries_only_what_is_new(perform: Opener) -> None:
@@ -161,6 +163,7 @@ async def test_a_sub_agent_names_its_parent(perform: Opener, codex: Harness) -> 
     assert header(child, "thread-id") not in (session, None)
     assert header(child, "x-openai-subagent") == "collab_spawn"
     assert metadata(child)["thread_source"] == "subagent"
+    assert stage.story() == Story({"main": 3, "subagent": 1}, {}, (0,))
 
 
 @BOTH
@@ -174,6 +177,7 @@ async def test_a_prompt_over_the_limit_is_compacted(perform: Opener, codex: Harn
     calls = await stage.record()
     assert statuses(calls) == ["completed"] * 3
     assert [metadata(call)["request_kind"] for call in calls] == ["turn", "compaction", "turn"]
+    assert stage.story() == Story({"compaction": 1, "main": 2}, {"side_call": 1})
 
 
 @BOTH
@@ -187,6 +191,7 @@ async def test_an_overflow_ends_it(perform: Opener, codex: Harness) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed", "rejected"]
     assert calls[1].http_status == 400
+    assert stage.story() == Story({"main": 2}, {"rejected": 1})
 
 
 @BOTH
@@ -198,3 +203,8 @@ async def test_a_failure_and_cuts_are_tried_again(perform: Opener, codex: Harnes
     lengths = [len(ask.said) for ask in stage.scenario.asks("main")]
     assert lengths[:3] == [lengths[0]] * 3
     assert statuses(await stage.record()) == ["engine_error"] * 3 + ["completed"] * 2
+    story = stage.story()
+    assert story.kinds == {"main": 5}
+    # What was asked again, and what the history keeps a part of; what it keeps whole is trained.
+    assert 2 <= sum(story.left_out.values()) <= 3
+    assert set(story.left_out) <= {"failed", "superseded"}

@@ -20,6 +20,7 @@ from tests.harnesses.scripted import (
     without_tools,
 )
 from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -86,6 +87,7 @@ async def test_its_router_and_other_models(perform: Opener) -> None:
     assert [call.streamed for call in calls] == [False, True]
     assert all(str(call.requested_model).startswith("gemini-3") for call in calls)
     assert {call.served_model for call in calls} == {MODEL}
+    assert stage.story() == Story({"main": 1, "probe": 1}, {"side_call": 1})
 
 
 async def test_a_sub_agent(perform: Opener) -> None:
@@ -98,6 +100,7 @@ async def test_a_sub_agent(perform: Opener) -> None:
     assert stage.scenario.order == ["main", "sub", "main"]
     assert "pong" in stage.scenario.asks("main")[1].last
     assert statuses(await stage.record()) == ["completed"] * 3
+    assert stage.story() == Story({"main": 2, "subagent": 1}, {}, (None,))
 
 
 async def test_a_long_history_is_compacted(perform: Opener) -> None:
@@ -114,6 +117,7 @@ async def test_a_long_history_is_compacted(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed"] * 4
     assert [call.streamed for call in calls] == [True, False, False, True]
+    assert stage.story() == Story({"compaction": 2, "main": 2}, {"side_call": 2})
 
 
 async def test_an_overflow_ends_it(perform: Opener) -> None:
@@ -124,6 +128,7 @@ async def test_an_overflow_ends_it(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed", "rejected"]
     assert calls[1].http_status == 400
+    assert stage.story() == Story({"main": 2}, {"rejected": 1})
 
 
 async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
@@ -135,3 +140,8 @@ async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
     lengths = [len(ask.said) for ask in stage.scenario.asks("main")]
     assert lengths[:3] == [lengths[0]] * 3
     assert statuses(await stage.record()) == ["engine_error"] * 2 + ["completed"] * 2
+    story = stage.story()
+    assert story.kinds == {"main": 4}
+    # What was asked again, and what the history keeps a part of; what it keeps whole is trained.
+    assert 1 <= sum(story.left_out.values()) <= 2
+    assert set(story.left_out) <= {"failed", "superseded"}

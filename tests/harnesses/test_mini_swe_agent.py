@@ -9,6 +9,7 @@ from tests.fakes import Turn
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Rule, cut_whole, fails, offered, overflows, uses
 from tests.harnesses.stage import Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -66,6 +67,7 @@ async def test_a_tool_call_and_the_end(perform: Opener) -> None:
     assert statuses(calls) == ["completed", "completed"]
     assert not any(call.streamed for call in calls)
     assert all(str(header(call, "user-agent")).startswith("OpenAI/Python") for call in calls)
+    assert stage.story() == Story({"main": 2}, {})
 
 
 async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
@@ -76,6 +78,11 @@ async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["engine_error", "engine_error", "completed", "completed"]
     assert [header(call, "x-stainless-retry-count") for call in calls] == ["0", "1", "2", "0"]
+    story = stage.story()
+    assert story.kinds == {"main": 4}
+    # What was asked again, and what the history keeps a part of; what it keeps whole is trained.
+    assert 1 <= sum(story.left_out.values()) <= 2
+    assert set(story.left_out) <= {"failed", "superseded"}
 
 
 async def test_an_overflow_ends_it(perform: Opener) -> None:

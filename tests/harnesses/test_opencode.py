@@ -9,6 +9,7 @@ from tests.fakes import Turn
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Rule, asked, cut, fails, filled, offered, overflows, says, uses
 from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -79,6 +80,7 @@ async def test_a_tool_call_an_answer_and_a_second_prompt(perform: Opener) -> Non
     assert {header(call, "x-run-id") for call in calls} == {"run42"}
     (own,) = {header(call, "x-session-id") for call in calls}
     assert str(own).startswith("ses_")
+    assert stage.story() == Story({"main": 3, "title": 1}, {"side_call": 1})
 
 
 async def test_a_sub_agent_names_its_parent(perform: Opener) -> None:
@@ -95,6 +97,10 @@ async def test_a_sub_agent_names_its_parent(perform: Opener) -> None:
     assert header(child, "x-parent-session-id") == parent
     assert header(child, "x-session-id") not in (parent, None)
     assert b"reply with the word pong" in child.request_body
+    story = stage.story()
+    assert (story.kinds, story.left_out) == ({"main": 2, "subagent": 1, "title": 1}, {"side_call": 1})
+    (made_in,) = story.spawned_in
+    assert made_in == next(call.ordinal for call in calls if call.requested_model == MODEL)
 
 
 async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
@@ -105,6 +111,7 @@ async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
     assert sorted(stage.scenario.order) == ["compaction", "main", "main", "title"]
     assert "Out.txt was made." in stage.scenario.asks("main")[1].said
     assert statuses(await stage.record()) == ["completed"] * 4
+    assert stage.story() == Story({"compaction": 1, "main": 2, "title": 1}, {"side_call": 2})
 
 
 async def test_an_overflow_is_compacted(perform: Opener) -> None:
@@ -116,6 +123,7 @@ async def test_an_overflow_is_compacted(perform: Opener) -> None:
     assert "maximum context length is 262144 tokens" in ended.stderr
     assert sorted(stage.scenario.order) == ["compaction", "main", "main", "main", "title"]
     assert sorted(statuses(await stage.record())) == ["completed"] * 4 + ["rejected"]
+    assert stage.story() == Story({"compaction": 1, "main": 3, "title": 1}, {"rejected": 1, "side_call": 2})
 
 
 async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
@@ -125,3 +133,6 @@ async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
     assert ended.stdout.splitlines()[-1] == "Done: out.txt contains hello."
     assert [len(ask.said) for ask in stage.scenario.asks("main")[:3]] == [2, 2, 2]
     assert sorted(statuses(await stage.record())) == ["completed"] * 3 + ["engine_error"] * 2
+    story = stage.story()
+    assert story.kinds == {"main": 4, "title": 1}
+    assert story.left_out in [{"failed": 1, "side_call": 1, "superseded": 1}, {"failed": 2, "side_call": 1}]

@@ -9,6 +9,7 @@ from tests.fakes import Turn
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Ask, Rule, asked, cut, fails, filled, offered, overflows, says, uses
 from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
 
@@ -83,6 +84,7 @@ async def test_a_sub_agent(perform: Opener) -> None:
     assert sorted(stage.scenario.order) == ["main", "main", "main", "sub"]
     assert "pong" in stage.scenario.asks("main")[2].last
     assert statuses(await stage.record()) == ["completed"] * 4
+    assert stage.story() == Story({"main": 3, "subagent": 1}, {}, (None,))
 
 
 async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
@@ -92,6 +94,7 @@ async def test_a_prompt_near_the_window_is_compacted(perform: Opener) -> None:
     assert stage.scenario.order == ["main", "compaction", "main"]
     assert any("out.txt was made." in said for said in stage.scenario.played[2].ask.said)
     assert statuses(await stage.record()) == ["completed"] * 3
+    assert stage.story() == Story({"compaction": 1, "main": 2}, {"side_call": 1})
 
 
 async def test_an_overflow_is_compacted(perform: Opener) -> None:
@@ -102,6 +105,7 @@ async def test_an_overflow_is_compacted(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["completed", "rejected", "completed", "completed"]
     assert calls[1].http_status == 400
+    assert stage.story() == Story({"compaction": 1, "main": 3}, {"rejected": 1, "side_call": 1})
 
 
 async def test_a_failure_and_cuts_are_tried_again(perform: Opener) -> None:
@@ -113,3 +117,8 @@ async def test_a_failure_and_cuts_are_tried_again(perform: Opener) -> None:
     calls = await stage.record()
     assert statuses(calls) == ["engine_error"] * 3 + ["completed"] * 2
     assert [header(call, "x-stainless-retry-count") for call in calls] == ["0", "1", "0", "0", "0"]
+    story = stage.story()
+    assert story.kinds == {"main": 5}
+    # What was asked again, and what the history keeps a part of; what it keeps whole is trained.
+    assert 2 <= sum(story.left_out.values()) <= 3
+    assert set(story.left_out) <= {"failed", "superseded"}

@@ -70,6 +70,18 @@ def test_a_sub_agent_hangs_under_the_call_whose_result_tells_its_id(
     assert agent == Agent(name, ("s-c2", "s-c4"), True, parent, "s-c1", "the parent's next request, s-c3, tells its id")
 
 
+def test_a_title_makes_no_agent() -> None:
+    """It has the same agent's id, and may come between the call that made one and the request that tells of it."""
+    title = Shape(3, (), False, opening("You are a title generator."))
+    agent = the_sub_agent(
+        asked(0, [1], opencode("ses_1")),
+        asked(1, [9], opencode("ses_1"), shape=title),
+        asked(2, [7], opencode("ses_2", "ses_1")),
+        asked(3, [1, 100, 2], opencode("ses_1"), "ses_2"),
+    )
+    assert agent.spawned_by == "s-c0"
+
+
 def test_codex_names_the_turn_where_no_body_is_kept() -> None:
     calls = [asked(0, [1], codex("main", turn_id="t1")), asked(1, [7], codex("sub", "main", "t2", "t1"))]
     assert (the_sub_agent(*calls).spawned_by, the_sub_agent(*calls).evidence) == (
