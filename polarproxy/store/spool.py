@@ -11,12 +11,13 @@ import fcntl
 import logging
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool, DamagedRecord
-from polarproxy.store.spool_files import SUFFIX, TORN, AppendFile, Found, ReadFile, spool_files, sync_folder
+from polarproxy.store.spool_files import SUFFIX, TORN, AppendFile, Found, Header, ReadFile, spool_files, sync_folder
 from polarproxy.store.spool_records import Subject, decode, subject
 from polarproxy.store.writer import NewCall
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE_BYTES = 64 << 20
-"""A file that is larger gets no more records."""
+FILE_BYTES = 1 << 20
+"""A file that is larger gets no more records. After a crash, what was stored of one file is read again."""
 _LOCK = "lock"
 _NOTHING = Subject(None, None, None, None)
 """Of a record that cannot be read."""
@@ -50,7 +51,7 @@ class Held:
 
 @dataclass(slots=True)
 class _File:
-    read: ReadFile
+    path: Path
     held: int = 0
     """Records in it that did not leave."""
     kept: bool = False
@@ -89,6 +90,9 @@ class Spool:
     _files: dict[int, _File] = field(default_factory=dict)
     _last: int = 0
     _open: AppendFile | None = None
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+    _reading: tuple[int, ReadFile] | None = None
+    """The file that was read last, by its number."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -144,7 +148,7 @@ class Spool:
         number = self._last + 1
         opened = AppendFile(self.folder / f"{number:010}{SUFFIX}", self.database or "")
         with self._guard:
-            self._files[number] = _File(ReadFile(opened.path))
+            self._files[number] = _File(opened.path)
             self._open, self._last = opened, number
         return opened
 
@@ -181,8 +185,18 @@ class Spool:
 
     def read(self, held: Held) -> Item:
         """The item of a record, as it was given; raises `DamagedRecord`."""
-        item = decode(self._files[held.file].read.read(held.offset))
+        with self._looking:
+            if self._reading is None or self._reading[0] != held.file:
+                self._stop_reading()
+                self._reading = (held.file, ReadFile(self._files[held.file].path))
+            data = self._reading[1].read(held.offset)
+        item = decode(data)
         return replace(item, place=held.about.place) if isinstance(item, NewCall) else item
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
 
     def done(self, held: Iterable[Held]) -> None:
         """These are stored."""
@@ -217,8 +231,7 @@ class Spool:
         file = self._files.get(number)
         if file is None or file.held or file.kept or (self._open is not None and number == self._last):
             return
-        file.read.close()
-        file.read.path.unlink()
+        file.path.unlink()
         del self._files[number]
 
     def close(self) -> None:
@@ -227,8 +240,8 @@ class Spool:
             return
         if self._open is not None:
             self._end_file()
-        for file in self._files.values():
-            file.read.close()
+        with self._looking:
+            self._stop_reading()
         self._lock.close()
 
     def load(self) -> None:
@@ -240,39 +253,40 @@ class Spool:
             log.warning("the spool %s holds %d records from before", self.folder, len(self._held))
 
     def _load(self, path: Path, *, last: bool) -> None:
-        number = int(path.name.removesuffix(SUFFIX))
+        number = int(path.stem)
         self._last = max(self._last, number)
-        file = self._files[number] = _File(ReadFile(path))
-        for found in file.read.records():
-            try:
-                self._hold(number, found, subject(decode(found.data)))
-            except DamagedRecord as error:
-                self.refuse(self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}")
-        self._check_database(file)
-        if file.read.end < file.read.size:
-            self._cut(file, last=last)
+        file = self._files[number] = _File(path)
+        with closing(ReadFile(path)) as read:
+            for found in read.records():
+                try:
+                    self._hold(number, found, subject(decode(found.data)))
+                except DamagedRecord as error:
+                    self.refuse(self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}")
+            if file.held:
+                self._check_database(read.header)
+            if read.end < read.size:
+                self._cut(file, read, last=last)
         self._drop_if_empty(number)
 
-    def _check_database(self, file: _File) -> None:
-        header = file.read.header
-        if header is not None and file.held and self.database not in (None, header.database):
+    def _check_database(self, header: Header | None) -> None:
+        if header is not None and self.database not in (None, header.database):
             raise BadSpool(
-                f"{self.folder} holds {file.held} records for {header.database}, not for {self.database}; start with that"
-                f" database, or store them with: polarproxy db spool drain {self.folder} --db URL"
+                f"{self.folder} holds records for {header.database}, not for {self.database}; start with that database, or"
+                f" store them with: polarproxy db spool drain {self.folder} --db URL"
             )
 
-    def _cut(self, file: _File, *, last: bool) -> None:
+    def _cut(self, file: _File, read: ReadFile, *, last: bool) -> None:
         """A crash leaves a torn end, and only in the last file; it is kept beside it for people to look at."""
-        read, size = file.read, file.read.size
-        self.torn += size - read.end
+        size = read.size - read.end
+        self.torn += size
         if not last:
             file.kept = True
-            log.error("%s is damaged: %d bytes from %d on cannot be read", read.path, size - read.end, read.end)
+            log.error("%s is damaged: %d bytes from %d on cannot be read", file.path, size, read.end)
             return
-        log.warning("%s ends in %d bytes that are no whole record; they are cut off", read.path, size - read.end)
-        with read.path.open("r+b") as opened:
+        log.warning("%s ends in %d bytes that are no whole record; they are cut off", file.path, size)
+        with file.path.open("r+b") as opened:
             opened.seek(read.end)
-            read.path.with_name(f"{read.path.name}.{read.end}{TORN}").write_bytes(opened.read())
+            file.path.with_name(f"{file.path.name}.{read.end}{TORN}").write_bytes(opened.read())
             opened.truncate(read.end)
 
 

@@ -134,4 +134,4 @@ def test_drain_gives_places_where_the_database_can(
 def test_serve_refuses_the_spool_of_another_database(polarproxy: Command, spool: Path, tmp_path: Path) -> None:
     url = fresh(tmp_path / "other.db")
     done = polarproxy("serve", "--spool", spool, "--db", url, "--port", "0")
-    assert (done.code, "holds 4 records for sqlite:////elsewhere" in done.err) == (2, True)
+    assert (done.code, "holds records for sqlite:////elsewhere" in done.err) == (2, True)

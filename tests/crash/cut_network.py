@@ -26,6 +26,8 @@ async def once(stage: Stage) -> None:
     with server.frozen():
         await stage.play(0.4, 0.8)
     await stage.recovered()
+    if stage.rng.random() < 0.5:
+        await stage.drained()
 
 
 PROGRAM = Program("cut_network", __doc__, once, databases=("postgresql",), arguments=("--store-timeout", "0.3"))

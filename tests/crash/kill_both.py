@@ -31,6 +31,7 @@ async def once(stage: Stage) -> None:
     # Now and then it is stopped again before everything is drained.
     if stage.rng.random() < 0.7:
         await stage.recovered()
+        await stage.drained()
 
 
 PROGRAM = Program("kill_both", __doc__, once, databases=("postgresql",))

@@ -109,6 +109,12 @@ class Stage:
             while (await self._spool()).get("database_away"):  # noqa: ASYNC110  (nothing signals it)
                 await asyncio.sleep(0.02)
 
+    async def drained(self) -> None:
+        """Returns when next to nothing waits in a spool. Raises `TimeoutError`."""
+        async with asyncio.timeout(SECONDS):
+            while (await self._spool()).get("records", 0) > _FEW * _FEW:  # noqa: ASYNC110  (nothing signals it)
+                await asyncio.sleep(0.02)
+
     def _look_for_faults(self) -> None:
         for player in self._players:
             if player.done():

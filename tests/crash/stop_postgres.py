@@ -27,6 +27,8 @@ async def once(stage: Stage) -> None:
     await stage.play(0.0, 0.3)
     await asyncio.to_thread(server.start)
     await stage.recovered()
+    if stage.rng.random() < 0.5:
+        await stage.drained()
 
 
 PROGRAM = Program("stop_postgres", __doc__, once, databases=("postgresql",))

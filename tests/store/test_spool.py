@@ -191,7 +191,7 @@ def test_one_process_at_a_time(spool: Spool, folder: Path) -> None:
 def test_records_of_another_database_are_left_alone(spool: Spool, folder: Path) -> None:
     append(spool, CALLS[0])
     spool.close()
-    with pytest.raises(BadSpool, match=f"holds 1 records for {DATABASE}, not for postgresql://db"):
+    with pytest.raises(BadSpool, match=f"holds records for {DATABASE}, not for postgresql://db"):
         open_spool(folder, "postgresql://db")
     assert reopened(folder) == CALLS[:1]
     again = open_spool(folder, None)
