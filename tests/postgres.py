@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -138,10 +138,12 @@ class Server:
         postmaster = psutil.Process(self._process.pid)
         processes = [postmaster, *postmaster.children(recursive=True)]
         for process in processes:
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):  # it was just ending
+                process.suspend()
         yield
         for process in processes:
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def execute(self, statement: str) -> None:
         """Runs a statement on its own, as an administrator."""

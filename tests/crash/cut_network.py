@@ -2,7 +2,7 @@
 
     python -m tests.crash.cut_network [--rounds 100] [--clients 32] [--spool] [--seed N] [--work DIR]
 
-All processes of the server are suspended (SIGSTOP) for longer than the proxy waits for a commit (`--store-timeout 0.3`):
+All processes of the server are suspended (SIGSTOP) for longer than the proxy waits for a commit (0.3 s):
 whether a call that was under way was committed shows only later. Clients that are refused (503) ask again; with
 `--spool` nobody may be refused.
 """
@@ -30,7 +30,7 @@ async def once(stage: Stage) -> None:
         await stage.drained()
 
 
-PROGRAM = Program("cut_network", __doc__, once, databases=("postgresql",), arguments=("--store-timeout", "0.3"))
+PROGRAM = Program("cut_network", __doc__, once, databases=("postgresql",), patience=0.3)
 
 if __name__ == "__main__":
     sys.exit(main(PROGRAM))

@@ -50,8 +50,8 @@ class Program:
     """Whether 503 is right while it lasts, when there is no spool."""
     keeps_running: bool = True
     """Whether the proxy is to serve when a round begins."""
-    arguments: tuple[str, ...] = ()
-    """For `polarproxy serve`."""
+    patience: float = 10.0
+    """Seconds that the proxy waits for the database; what happens may last longer."""
     place: Callable[[str, Path], AbstractContextManager[Database]] = a_database
     """Makes the database."""
 
@@ -118,7 +118,9 @@ async def run(
     console: Console | None = None,
 ) -> Outcome:
     """Runs so many rounds. Raises RuntimeError or TimeoutError when the proxy does not recover."""
-    arguments = [*program.arguments, *(["--spool", str(work / "spool")] if spool else [])]
+    # The database has a third of the time when there is a spool.
+    arguments = ["--store-timeout", str(program.patience * 3 if spool else program.patience)]
+    arguments += ["--spool", str(work / "spool")] if spool else []
     with program.place(kind, work) as database:
         async with a_stage(database, work, arguments, seed=seed, clients=clients) as stage:
             if program.keeps_running:
@@ -168,19 +170,25 @@ def main(program: Program) -> int:
     with tempfile.TemporaryDirectory(prefix="polarproxy-crash-") as temporary:
         work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(
-            run(
-                program,
-                options.rounds,
-                work,
-                seed=options.seed,
-                kind=options.db,
-                clients=options.clients,
-                spool=options.spool,
-                console=console,
-            )
-        )
+        try:
+            outcome = asyncio.run(_run(program, options, work, console))
+        except (RuntimeError, TimeoutError) as error:
+            console.print(f"it did not recover: {str(error) or 'nothing came any more'}", style="red", markup=False)
+            return 1
     for fault in outcome.faults[:40]:
         console.print(fault, style="red", markup=False, soft_wrap=True)
     console.print(outcome.summary(), markup=False, soft_wrap=True)
     return 0 if outcome.clean else 1
+
+
+async def _run(program: Program, options: argparse.Namespace, work: Path, console: Console) -> Outcome:
+    return await run(
+        program,
+        options.rounds,
+        work,
+        seed=options.seed,
+        kind=options.db,
+        clients=options.clients,
+        spool=options.spool,
+        console=console,
+    )

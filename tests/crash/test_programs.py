@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import cut_network, fill_disk, kill_both, kill_proxy, lock_sqlite, stop_postgres
+from tests.crash import cut_network, fill_disk, kill_both, kill_proxy, lock_database, stop_postgres
 from tests.crash.program import Program, run
 from tests.postgres import MISSING, binaries
 
@@ -22,8 +22,8 @@ PROGRAMS = [
         (kill_proxy.PROGRAM, False),
         (stop_postgres.PROGRAM, False),
         (cut_network.PROGRAM, False),
-        (lock_sqlite.PROGRAM, False),
-        (lock_sqlite.PROGRAM, True),
+        (lock_database.PROGRAM, False),
+        (lock_database.PROGRAM, True),
         (cut_network.PROGRAM, True),
         (kill_both.PROGRAM, True),
     )

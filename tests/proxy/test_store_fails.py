@@ -1,7 +1,10 @@
 """A call that cannot be stored is not acknowledged: the client is told to come back, and never sees the end."""
 
+import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -148,3 +151,32 @@ async def test_a_store_that_cannot_be_read_refuses_before_the_engine_is_asked(st
     answer = await rig.ask()
     assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
     assert rig.received == []
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Another process writes to the database, and does not end."""
+    other = sqlite3.connect(folder / "polar.db", isolation_level=None, timeout=20.0)
+    other.execute("BEGIN IMMEDIATE")
+    yield
+    other.execute("ROLLBACK")
+    other.close()
+
+
+async def test_a_lock_that_is_held_for_longer_than_is_waited(start: Starter, tmp_path: Path) -> None:
+    rig = await start(always(REPLY), store_timeout=0.3)
+    assert (await rig.ask()).status == 200
+    with locked(tmp_path):
+        refused = await rig.ask()
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "2")
+        assert b"[DONE]" not in await seen_of_a_stream(rig)
+        for path, body in (
+            ("/api/sessions", {}),
+            ("/api/sessions/s1/close", {}),
+            ("/api/sessions/s1/rewards", {"aggregate_reward_score": 1.0}),
+        ):
+            answer = await rig.control("POST", path, body)
+            assert (answer.status, "did not commit within 0.3 s" in answer.error["message"]) == (503, True)
+    # It may be stored after all; the connections wait for no longer than the lock was held.
+    await until(lambda: not rig.parts.writer.waiting)
+    assert (await rig.ask(prefix="/s/s2")).status == 200
