@@ -102,6 +102,10 @@ class BadExport(PolarproxyError):
     """An export cannot be made from these sessions with these options."""
 
 
+class JudgeFailed(PolarproxyError):
+    """A judge did not do its work on a session: it crashed, ran out of time, or said nothing that is a number."""
+
+
 class Collapsed(PolarproxyError):
     """Groups have no spread in their rewards, and the export was to fail then."""
 

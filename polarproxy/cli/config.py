@@ -21,6 +21,8 @@ _T = TypeVar("_T")
 
 PREFIX = "POLARPROXY_"
 DEFAULT_FILE = Path("polarproxy.toml")
+REWARD = "reward"
+"""A table of the file that holds no settings: what a reward is made of."""
 _NOT_SETTINGS = ("POLARPROXY_TEST_", "POLARPROXY_CACHE")
 _NAMES = tuple(field.name for field in fields(Settings))
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
@@ -41,6 +43,7 @@ def from_file(path: Path, *, may_lack: bool = False) -> dict[str, Any]:
         raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from error
+    values.pop(REWARD, None)
     for name in values:
         if name not in _NAMES:
             raise _unknown(name, _NAMES, str(path))

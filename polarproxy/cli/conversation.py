@@ -23,10 +23,20 @@ def conversation(call: Call) -> list[tuple[str, str]]:
     try:
         if call.dialect is Dialect.COMPLETIONS:
             return [("prompt", str(msgspec.json.decode(call.request_body)["prompt"]))]
-        request = _request(call)
-    except (BadRequest, msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        request = read_request(call)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return []
+    if request is None:
         return []
     return [(message.role, "\n".join(_said(part) for part in message.parts)) for message in request.messages]
+
+
+def read_request(call: Call) -> Request | None:
+    """What was asked, in no dialect's words. None: it was not kept, or cannot be read."""
+    try:
+        return _request(call)
+    except (BadRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
+        return None
 
 
 def _request(call: Call) -> Request:

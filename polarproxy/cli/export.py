@@ -12,6 +12,7 @@ from polarproxy.cli import crediting as flags
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
+from polarproxy.cli.transcripts import Transcriber
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
 from polarproxy.export.collect import Account, Collection, Options
@@ -88,7 +89,8 @@ def export(
             policy_version,
             max_lag,
         )
-        collection = Collection(repository, options, known_recipes(), _watch("reading"))
+        read = Transcriber(repository).transcribe
+        collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
         sessions = _watch("exporting")(collection.sessions, len(collection.sessions))
         rows = (row for session in sessions for row in collection.session_rows(session))
         write(out, rows, collection.account)

@@ -10,6 +10,7 @@ import typer
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.reward_import import import_rewards
+from polarproxy.cli.reward_recompute import recompute
 from polarproxy.errors import BadReward, InvalidValue
 from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Rewards of sessions: appended, never changed; the latest one counts.")
 app.command("import")(import_rewards)
+app.command("recompute")(recompute)
 
 
 def _number(text: str, what: str) -> tuple[str, float]:

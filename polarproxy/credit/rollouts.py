@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from polarproxy.model import CallKind, ComponentKind, FinishReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from polarproxy.credit.transcript import SaidTurn, Transcript
     from polarproxy.model import RewardComponent, Session, TurnReward
     from polarproxy.trajectory.branches import Trajectory, Turn
 
@@ -92,14 +93,13 @@ def of_session(session: Session) -> Rollout:
     )
 
 
-def of_trajectory(
-    session: Session, trajectory: Trajectory, look: Callable[[Turn], tuple[bool, str]] | None = None
-) -> Rollout:
-    """With its trained turns. `look` tells whether a turn is well formed and which code it wrote.
+def of_trajectory(session: Session, trajectory: Trajectory, said: Transcript | None = None) -> Rollout:
+    """With its trained turns. `said` tells which are well formed and which code they wrote.
 
-    Without it, a turn is well formed unless it was cut off, and wrote none.
+    None: nobody looked; then a turn is well formed unless it was cut off, and wrote no code.
     """
     trained = trained_turns(trajectory)
+    texts = {} if said is None else {turn.key: turn for turn in said.turns}
     given: dict[int, float] = {}
     unmatched = []
     for reward in () if session.reward is None else session.reward.turns:
@@ -110,7 +110,7 @@ def of_trajectory(
             given[place] = given.get(place, 0.0) + reward.value
     return replace(
         of_session(session),
-        turns=tuple(_turn(turn, given.get(place), look) for place, turn in enumerate(trained)),
+        turns=tuple(_turn(turn, given.get(place), texts.get(turn_key(turn))) for place, turn in enumerate(trained)),
         cut=bool(trained) and trained[-1].node.completion.finish_reason is FinishReason.LENGTH,
         unmatched=tuple(unmatched),
     )
@@ -135,16 +135,15 @@ def _place(reward: TurnReward, trained: Sequence[Turn]) -> int | None:
     return next(places, None)
 
 
-def _turn(turn: Turn, reward: float | None, look: Callable[[Turn], tuple[bool, str]] | None) -> RolloutTurn:
+def _turn(turn: Turn, reward: float | None, said: SaidTurn | None) -> RolloutTurn:
     completion, captured = turn.node.completion, turn.node.captured
     whole = completion.finish_reason in (FinishReason.STOP, FinishReason.TOOL_CALLS)
-    well_formed, code = (True, "") if look is None else look(turn)
     return RolloutTurn(
         key=turn_key(turn),
         tokens=len(completion.token_ids),
         policy_version=captured.call.policy_version_min,
         reward=reward,
         subagent=captured.kind is CallKind.SUBAGENT,
-        well_formed=whole and well_formed,
-        code=code,
+        well_formed=whole and (said is None or said.well_formed),
+        code="" if said is None else said.code,
     )

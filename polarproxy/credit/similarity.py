@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
+def words(text: str) -> list[str]:
+    """The tokens of a text: words, and single signs; spaces do not matter."""
+    return _TOKEN.findall(text)
+
+
 def ngrams(text: str, longest: int = 3) -> Counter[tuple[str, ...]]:
-    """How often each run of 1 to `longest` tokens occurs. A token is a word, or one sign; spaces do not matter."""
-    tokens = _TOKEN.findall(text)
+    """How often each run of 1 to `longest` tokens occurs."""
+    tokens = words(text)
     return Counter(
         tuple(tokens[start : start + size]) for size in range(1, longest + 1) for start in range(len(tokens) - size + 1)
     )

@@ -12,7 +12,7 @@ from polarproxy.credit.estimators import CreditOptions
 from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
 from polarproxy.credit.versions import RewardVersion, reward_version
 from polarproxy.errors import BadExport
-from polarproxy.export.crediting import ADVANTAGES, Crediting, Watch, unwatched
+from polarproxy.export.crediting import ADVANTAGES, Crediting, Transcribe, Watch, unwatched
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.prompting import PromptCount, count_prompts
@@ -125,7 +125,12 @@ class Collection:
     """The rows of an export. `rows()` streams them; `account` is complete afterwards."""
 
     def __init__(
-        self, repository: Repository, options: Options, recipes: Sequence[Recipe] = (), watch: Watch = unwatched
+        self,
+        repository: Repository,
+        options: Options,
+        recipes: Sequence[Recipe] = (),
+        watch: Watch = unwatched,
+        transcribe: Transcribe | None = None,
     ) -> None:
         self._repository = repository
         self._recipes = recipes
@@ -134,7 +139,7 @@ class Collection:
         self.sessions = sorted((entry.session for entry in summaries), key=_place)
         policy = repository.latest_policy_version() if options.policy_version is None else options.policy_version
         self._options = options
-        self._crediting = Crediting(self.sessions, options, policy, self._trajectory, watch)
+        self._crediting = Crediting(self.sessions, options, policy, self._trajectory, watch, transcribe)
         self.account = Account(options, summarise(self._crediting.groups), reward_version(self.sessions), policy)
 
     def rows(self) -> Iterator[Sample]:

@@ -14,6 +14,7 @@ from polarproxy.model import Session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from polarproxy.credit.transcript import Transcript
     from polarproxy.export.collect import Options
     from polarproxy.trajectory.branches import Trajectory
 
@@ -22,6 +23,10 @@ ADVANTAGES = (*(known.name for known in ESTIMATORS), NO_CREDIT)
 
 Watch: TypeAlias = Callable[[Iterable[Session], int], Iterable[Session]]
 """Passes sessions on, given how many there are, and shows how far they are."""
+
+
+Transcribe: TypeAlias = "Callable[[Trajectory], Transcript]"
+"""Reads what was said in the trained turns of a trajectory."""
 
 
 def unwatched(sessions: Iterable[Session], _count: int) -> Iterable[Session]:
@@ -43,12 +48,14 @@ class Crediting:
         policy_version: int,
         build: Callable[[Session], Trajectory],
         watch: Watch = unwatched,
+        transcribe: Transcribe | None = None,
     ) -> None:
         self._options = options
         self._policy = policy_version
         self._reasons: dict[str, str] = {}
         if needs_turns(options):
-            rollouts = [of_trajectory(session, build(session)) for session in watch(sessions, len(sessions))]
+            read = transcribe if options.advantage != NO_CREDIT and estimator(options.advantage).needs_code else None
+            rollouts = [_rollout(session, build(session), read) for session in watch(sessions, len(sessions))]
         else:
             rollouts = [of_session(session) for session in sessions]
         rollouts = self._fresh(rollouts)
@@ -88,6 +95,10 @@ class Crediting:
             )
         if self._options.on_collapse == "drop":
             self._reasons |= {name: "flat_group" for group in flat for name in group.session_ids}
+
+
+def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None) -> Rollout:
+    return of_trajectory(session, trajectory, None if read is None else read(trajectory))
 
 
 def needs_turns(options: Options) -> bool:

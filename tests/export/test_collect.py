@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from polarproxy.credit.estimators import CreditOptions
+from polarproxy.credit.rollouts import trained_turns, turn_key
+from polarproxy.credit.transcript import SaidTurn, ToolCall, Transcript
 from polarproxy.errors import BadExport, Collapsed
 from polarproxy.export.collect import Collection, Options
 from polarproxy.export.crediting import ADVANTAGES
@@ -29,6 +31,7 @@ from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.trajectory.branches import Trajectory
 from tests.trajectory.build import SAMPLING, WHEN, Said, call
 
 Fill = Callable[[Session, list[Call], Reward | None], None]
@@ -308,3 +311,19 @@ def test_calls_that_are_read_before_the_first_row_are_shown(repository: Reposito
     assert seen == []
     Collection(repository, Options(advantage="gtpo"), watch=watch)
     assert seen == [(["a"], 1)]
+
+
+def test_what_turns_say_reaches_an_estimator_that_asks(repository: Repository, fill: Fill) -> None:
+    """The failure with the code of the success is worth half of it, the other one nothing."""
+    for name, reward in (("good", 1.0), ("near", 0.0), ("other", 0.0)):
+        fill(session(name), [call(0, [1], Said([2]))], Reward(reward))
+
+    def transcribe(trajectory: Trajectory) -> Transcript:
+        arguments = "zzz" if trajectory.session_id == "other" else "{}"
+        (turn,) = trained_turns(trajectory)
+        return Transcript("", (SaidTurn(turn_key(turn), "", tools=(ToolCall("bash", arguments),)),))
+
+    options = Options(advantage="gtpo", credit=CreditOptions(format_penalty=0.0))
+    rows = Collection(repository, options, transcribe=transcribe).rows()
+    credit = {row.session_id: float(row.advantages[1]) for row in rows if row.advantages is not None}
+    assert credit == {"good": pytest.approx(1.0, abs=1e-4), "near": 0.0, "other": pytest.approx(-1.0, abs=1e-4)}
