@@ -126,7 +126,6 @@ def _sequences(nodes: Iterable[_Node[T]]) -> tuple[T, ...]:
 def _split(node: _Node[T], at: int) -> _Node[T]:
     """A new node for the first `at` bytes of the label, above the old one."""
     upper: _Node[T] = _Node(node.label[:at], node.first)
-    upper.last = node.last
     node.label = node.label[at:]
     upper.children[node.label[:TOKEN_BYTES]] = node
     return upper

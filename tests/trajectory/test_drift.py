@@ -251,6 +251,23 @@ NO_DRIFT = {
 }  # fmt: skip
 
 
+def test_a_reply_without_ids_that_says_what_was_said_before_is_no_drift() -> None:
+    """The call in between is not in the forest; that its words are those of an earlier reply makes them no echo of it."""
+    prompt = after(ANSWER + END) + ANSWER + END + MORE
+    calls = [
+        turn(0, TOY.encode(FIRST), Said(TOY.encode(ANSWER + END))),
+        turn(1, None, Said([], None)),
+        turn(2, TOY.encode(prompt), Said(TOY.encode("Rain." + END))),
+    ]
+    assert found(calls, {}) == []
+
+
+def test_two_ways_on_from_a_reply_without_glue_are_no_drift() -> None:
+    """A client of the completions API appends to the text; one call asks for more of it, another after words of its own."""
+    calls = [turn(0, [1], Said([2])), turn(1, [1, 2], Said([3, 4])), turn(2, [1, 2, 5, 6], Said([7]))]
+    assert found(calls, {}) == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("calls", NO_DRIFT.values(), ids=NO_DRIFT)
 def test_what_repeats_exactly_or_not_at_all_is_no_drift(calls: Sequence[tuple[str, str]], name: str) -> None:
