@@ -14,17 +14,17 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import sys
 from alembic import command
-from polarproxy.store import migrate
+from polarproxy.store import migrate, revisions
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.repository import Repository
 
 engine = open_database(sys.argv[1], create=True)
-print(migrate.migrations_folder())
-assert migrate.upgrade(engine) == migrate.head()
+print(revisions.migrations_folder())
+assert migrate.upgrade(engine) == revisions.head()
 migrate.downgrade(engine, "base")
-assert migrate.current(engine) is None
-assert migrate.upgrade(engine) == migrate.head()
-migrate.require_current(engine)
+assert revisions.current(engine) is None
+assert migrate.upgrade(engine) == revisions.head()
+revisions.require_current(engine)
 with for_writing(engine).begin() as connection:
     config = migrate._config()
     config.attributes["connection"] = connection

@@ -19,7 +19,8 @@ from polarproxy.export.atomic import whole_file
 from polarproxy.store.archiving import chosen_sessions, import_sessions, survey, write_sessions
 from polarproxy.store.copying import Copied, Count, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
 from polarproxy.store.database import open_database, parse_url, sqlite_file
-from polarproxy.store.migrate import require_current, upgrade
+from polarproxy.store.migrate import upgrade
+from polarproxy.store.revisions import require_current
 
 _FAILED = (Outcome.CONFLICT, Outcome.DAMAGED)
 _SHOWN = 20

@@ -10,9 +10,9 @@ from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.spool import app as spool
 from polarproxy.cli.upkeep import prune, stats
 from polarproxy.store.database import open_database
-from polarproxy.store.migrate import current as current_revision
-from polarproxy.store.migrate import head
 from polarproxy.store.migrate import upgrade as upgrade_database
+from polarproxy.store.revisions import current as current_revision
+from polarproxy.store.revisions import head
 
 app = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, size, and copies.")
 app.command()(stats)

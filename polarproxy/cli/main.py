@@ -1,23 +1,19 @@
-"""The `polarproxy` command. Exit code 0: done; 1: the work found something wrong; 2: wrong use."""
+"""The `polarproxy` command. Exit code 0: done; 1: the work found something wrong; 2: wrong use.
+
+Only the module of the command that was asked for is imported: a listing must not wait for what only a proxy needs.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
-from sqlalchemy.exc import DBAPIError
 
 from polarproxy import __version__
-from polarproxy.cli import calls, db, reward, sessions, trajectories, upstreams
-from polarproxy.cli.admin_key import admin_key
-from polarproxy.cli.demo import demo
-from polarproxy.cli.doctor import doctor
-from polarproxy.cli.export import export
 from polarproxy.cli.output import errors
-from polarproxy.cli.serve import serve
-from polarproxy.cli.verify import verify
 from polarproxy.errors import (
     BadArchive,
     BadExport,
@@ -30,13 +26,25 @@ from polarproxy.errors import (
     WrongDatabase,
 )
 
-app = typer.Typer(
-    name="polarproxy",
-    help="A transparent LLM API proxy that turns any agent harness into token-faithful training data.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.exc import DBAPIError
+
+COMMANDS = {
+    "serve": "serve",
+    "demo": "demo",
+    "export": "export",
+    "verify": "verify",
+    "doctor": "doctor",
+    "admin-key": "admin_key",
+}
+"""Commands by the module of `polarproxy.cli` that holds the function of the same name."""
+GROUPS = ("sessions", "calls", "trajectories", "reward", "db", "upstreams")
+"""Groups of commands, each the `app` of the module of its name."""
+
+_HELP = "A transparent LLM API proxy that turns any agent harness into token-faithful training data."
+_WRONG_USE = (BadSettings, BadSpool, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
 
 def _version(wanted: bool) -> None:
@@ -45,7 +53,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -54,30 +61,34 @@ def root(
     """A transparent LLM API proxy that turns any agent harness into token-faithful training data."""
 
 
-app.command()(serve)
-app.command()(demo)
-app.command()(export)
-app.command()(verify)
-app.command()(doctor)
-app.command()(admin_key)
-app.add_typer(sessions.app, name="sessions")
-app.add_typer(calls.app, name="calls")
-app.add_typer(trajectories.app, name="trajectories")
-app.add_typer(reward.app, name="reward")
-app.add_typer(db.app, name="db")
-app.add_typer(upstreams.app, name="upstreams")
-
-_WRONG_USE = (BadSettings, BadSpool, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The command line as far as these arguments need it: one command, or all of them for a question about them."""
+    app = typer.Typer(
+        name="polarproxy", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    )
+    app.callback()(root)
+    known: tuple[str, ...] = () if "--version" in arguments[:1] else (*COMMANDS, *GROUPS)
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for name in known if asked not in known else (asked,):
+        if name in GROUPS:
+            app.add_typer(import_module(f"polarproxy.cli.{name}").app, name=name)
+        else:
+            module = COMMANDS[name]
+            app.command()(getattr(import_module(f"polarproxy.cli.{module}"), module))
+    return app
 
 
 def run() -> None:
     """Runs the command line; errors raised on purpose are printed as a sentence."""
     try:
-        app()
+        build(sys.argv[1:])()
+    except SystemExit:
+        # The usual end, for which the classes below need not be imported.
+        raise
     except PolarproxyError as error:
         _complain(str(error))
         sys.exit(2 if isinstance(error, _WRONG_USE) else 1)
-    except DBAPIError as error:
+    except _refusals() as error:
         _complain(f"the database refused: {error.orig}")
         sys.exit(1)
     except OSError as error:
@@ -86,6 +97,11 @@ def run() -> None:
         # A file that was named on the command line, or stands beside one.
         _complain(f"{error.filename}: {error.strerror}")
         sys.exit(2)
+
+
+def _refusals() -> type[DBAPIError]:
+    """What a database says no with; asked only once something was raised."""
+    return import_module("sqlalchemy.exc").DBAPIError  # type: ignore[no-any-return]
 
 
 def _complain(text: str) -> None:

@@ -9,8 +9,8 @@ import typer
 
 from polarproxy.cli.config import load
 from polarproxy.store.database import open_database
-from polarproxy.store.migrate import require_current
 from polarproxy.store.repository import Repository
+from polarproxy.store.revisions import require_current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from polarproxy.errors import BadSettings, BadSpool
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.database import open_database
 from polarproxy.store.draining import Drainer
-from polarproxy.store.migrate import require_current
 from polarproxy.store.repository import Repository
+from polarproxy.store.revisions import require_current
 from polarproxy.store.spool import Spool, open_spool, spool_folders
 from polarproxy.store.spool_files import TORN
 from polarproxy.store.spool_report import FileReport, report

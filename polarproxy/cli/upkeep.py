@@ -14,9 +14,9 @@ from polarproxy.cli.opening import Db, Json, database_url
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.errors import BadSettings
 from polarproxy.store.database import open_database
-from polarproxy.store.migrate import require_current
 from polarproxy.store.prune import Freed, Rule, free_bytes, preview, vacuum
 from polarproxy.store.prune import prune as prune_sessions
+from polarproxy.store.revisions import require_current
 from polarproxy.store.stats import Stats, read_stats
 
 _AGE = re.compile(r"(\d+)([mhdw])")

@@ -5,11 +5,11 @@ The same statements executed by SQLAlchemy itself cost several times the driver'
 
 from __future__ import annotations
 
+from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
@@ -81,6 +81,6 @@ class Inserts:
 
 def insert_once(table: Table, dialect: Dialect) -> Insert:
     """An insert that leaves rows whose key is there already as they are."""
-    if dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+    kind = import_module(f"sqlalchemy.dialects.{dialect.name}")
+    made: Insert = kind.insert(table).on_conflict_do_nothing()
+    return made

@@ -1,76 +1,36 @@
-"""Bringing a database to the current schema, and refusing one that is not ours or is newer than this version."""
+"""Bringing a database to the current schema, or back to an older one."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
 from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, reason, use_wal
-from polarproxy.store.schema import metadata
+from polarproxy.store.revisions import current, head, known, migrations_folder
 
 if TYPE_CHECKING:
+    from alembic.config import Config
     from sqlalchemy import Engine
 
 _MIGRATING = 7_014_201
 """The lock that a migration of ours holds, among PostgreSQL's advisory locks."""
-_PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def migrations_folder() -> Path:
-    """Inside an installed package, or beside it in a checkout."""
-    installed = _PACKAGE / "_migrations"
-    return installed if installed.is_dir() else _PACKAGE.parent / "migrations"
 
 
 def _config() -> Config:
+    # Not at the top: it takes as long as all else, and nearly every start finds the schema as it should be.
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
     return config
 
 
-def head() -> str:
-    """The revision that this version of polarproxy reads and writes."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    if revision is None:
-        raise WrongDatabase(f"there are no migrations in {migrations_folder()}; the installation is incomplete")
-    return revision
-
-
-def current(engine: Engine) -> str | None:
-    """The database's revision, None when it is empty; raises `WrongDatabase` when it is not ours."""
-    try:
-        with engine.connect() as connection:
-            revision = MigrationContext.configure(connection).get_current_revision()
-            tables = set(inspect(connection).get_table_names()) - {"alembic_version"}
-    except DatabaseError as error:
-        what = "be read as a database" if engine.dialect.name == "sqlite" else "be used"
-        raise WrongDatabase(f"{engine.url.render_as_string()} cannot {what}: {reason(error)}") from error
-    if revision is None and tables:
-        names = ", ".join(sorted(tables)[:5])
-        raise WrongDatabase(
-            f"{engine.url.render_as_string()} holds tables of something else ({names}); nothing was touched"
-        )
-    if revision == head() and (missing := set(metadata.tables) - tables):
-        raise WrongDatabase(
-            f"{engine.url.render_as_string()} has schema {revision} without its tables {', '.join(sorted(missing)[:5])};"
-            " it belongs to another program, or was damaged"
-        )
-    return revision
-
-
 def upgrade(engine: Engine) -> str:
     """Applies what is missing and returns the revision; raises `WrongDatabase` for a newer or foreign database."""
     found = current(engine)
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if found is not None and found not in known:
+    if found is not None and found not in known():
         raise WrongDatabase(
             f"the database has schema {found}, made by a newer polarproxy; this one knows up to {head()}"
         )
@@ -98,15 +58,9 @@ def downgrade(engine: Engine, revision: str) -> None:
     _run(engine, revision, up=False)
 
 
-def require_current(engine: Engine) -> None:
-    """Raises `WrongDatabase` unless the schema is the current one."""
-    found = current(engine)
-    if found != head():
-        state = "is empty" if found is None else f"has schema {found}"
-        raise WrongDatabase(f"the database {state}, this polarproxy needs {head()}; run `polarproxy db upgrade`")
-
-
 def _run(engine: Engine, revision: str, *, up: bool) -> None:
+    from alembic import command
+
     config = _config()
     try:
         with for_writing(engine).begin() as connection:

@@ -7,7 +7,7 @@ import pytest
 
 from polarproxy import __version__
 from polarproxy.export.crediting import ADVANTAGES
-from polarproxy.store.migrate import head
+from polarproxy.store.revisions import head
 from tests.cli.command import Command
 
 

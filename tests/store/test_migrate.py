@@ -10,13 +10,15 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, UniqueConstraint, inspect
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.model import Shape
 from polarproxy.store.database import for_writing, open_database
-from polarproxy.store.migrate import current, downgrade, head, migrations_folder, require_current, upgrade
+from polarproxy.store.migrate import downgrade, upgrade
 from polarproxy.store.repository import Repository
+from polarproxy.store.revisions import current, head, known, migrations_folder, require_current
 from polarproxy.store.schema import metadata
 from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, new_call
@@ -43,6 +45,12 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> No
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, metadata) == []
+
+
+def test_the_files_are_the_revisions_that_alembic_knows() -> None:
+    scripts = ScriptDirectory(str(migrations_folder()))
+    assert scripts.get_heads() == [head()]
+    assert {script.revision for script in scripts.walk_revisions()} == known()
 
 
 def test_what_refers_to_a_row_is_found_by_an_index() -> None:

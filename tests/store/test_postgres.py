@@ -10,8 +10,9 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, open_database, was_rolled_back
-from polarproxy.store.migrate import require_current, upgrade
+from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
+from polarproxy.store.revisions import require_current
 from polarproxy.store.rows import session_row
 from polarproxy.store.schema import metadata, sessions
 from polarproxy.store.writer import NewCall, Writer
