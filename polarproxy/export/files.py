@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,12 +21,21 @@ if TYPE_CHECKING:
     from polarproxy.export.collect import Account
 
 ROWS_A_GROUP = 256
+TOKENS_A_GROUP = 1 << 20
+"""A group of rows ends with the row that makes it so long: what is in memory does not grow with the export."""
 REPORT_KEY = "polarproxy.report"
 
 
 def _chunks(rows: Iterable[Sample]) -> Iterator[list[Sample]]:
-    source = iter(rows)
-    while chunk := list(islice(source, ROWS_A_GROUP)):
+    chunk: list[Sample] = []
+    tokens = 0
+    for row in rows:
+        chunk.append(row)
+        tokens += len(row.token_ids)
+        if len(chunk) == ROWS_A_GROUP or tokens >= TOKENS_A_GROUP:
+            yield chunk
+            chunk, tokens = [], 0
+    if chunk:
         yield chunk
 
 
