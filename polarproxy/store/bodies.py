@@ -16,10 +16,10 @@ from sqlalchemy import select
 from polarproxy.errors import StoreDamaged
 from polarproxy.store import codec
 from polarproxy.store.blobs import put_back, take_out
-from polarproxy.store.schema import blobs, bodies
+from polarproxy.store.schema import blobs, bodies, calls
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import ColumnElement, Connection, RowMapping
 
     from polarproxy.store.rows import Row
 
@@ -111,6 +111,12 @@ class BodyReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._bodies: dict[bytes, bytes] = {}
+        self._rows: dict[bytes, RowMapping] = {}
+
+    def fetch(self, chosen: ColumnElement[bool]) -> None:
+        """Reads the bodies of the calls that meet a condition at once, as they are stored."""
+        query = select(bodies).where(bodies.c.digest.in_(select(calls.c.body_digest).where(chosen)))
+        self._rows = {row["digest"]: row for row in self._connection.execute(query).mappings()}
 
     def body(self, digest: bytes | None) -> bytes:
         """The body with this digest, empty for None; raises `StoreDamaged` when it is not what was written."""
@@ -128,6 +134,8 @@ class BodyReader:
         return self._bodies[digest]
 
     def _row(self, digest: bytes) -> RowMapping:
+        if digest in self._rows:
+            return self._rows[digest]
         row = self._connection.execute(select(bodies).where(bodies.c.digest == digest)).mappings().first()
         if row is None:
             raise StoreDamaged(f"body {digest.hex()} is missing")

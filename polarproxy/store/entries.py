@@ -167,6 +167,8 @@ def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
     known = _by_call(connection, call_facts, chosen, call_facts.c.fact_id)
     kept = _by_call(connection, responses, chosen, responses.c.response_id)
     prompts, bodies = PromptReader(connection), BodyReader(connection)
+    prompts.know(row for completed in sampled.values() for row in completed)
+    bodies.fetch(of_session)
     for row in found:
         call_id = row["call_id"]
         prompt = prompts.prompt(row)

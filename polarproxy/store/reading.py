@@ -33,6 +33,8 @@ def read_calls(connection: Connection, condition: ColumnElement[bool]) -> Iterat
     by_choice = select(completions).where(completions.c.call_id.in_(chosen)).order_by(completions.c.choice_index)
     for row in connection.execute(by_choice).mappings():
         sampled.setdefault(row["call_id"], []).append(row)
+    prompts.know(row for found in sampled.values() for row in found)
+    requests.fetch(condition)
     facts = known_of(connection, chosen)
     for row in connection.execute(query.order_by(calls.c.ordinal)).mappings().all():
         call_id = row["call_id"]

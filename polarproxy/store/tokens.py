@@ -12,6 +12,8 @@ from polarproxy.store.bases import PROMPT
 from polarproxy.store.schema import calls, completions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sqlalchemy import Connection, RowMapping
 
     from polarproxy.model import TokenIds
@@ -33,6 +35,11 @@ class PromptReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._prompts: dict[str, TokenIds] = {}
+        self._sampled: dict[tuple[str, int], bytes] = {}
+
+    def know(self, sampled: Iterable[RowMapping]) -> None:
+        """Rows of `completions` that were read anyway, and need not be asked for one by one."""
+        self._sampled |= {(row["call_id"], row["choice_index"]): row["token_ids"] for row in sampled}
 
     def prompt(self, row: RowMapping) -> TokenIds | None:
         """The prompt of a call's row, None when it has none; raises `StoreDamaged` when it is not what was written."""
@@ -74,11 +81,12 @@ class PromptReader:
         prompt = self._prompts[row["base_call_id"]]
         if row["base_choice"] == PROMPT or row["base_length"] <= len(prompt):
             return prompt.cut(0, row["base_length"])
-        sampled = self._connection.execute(
-            select(completions.c.token_ids).where(
-                completions.c.call_id == row["base_call_id"], completions.c.choice_index == row["base_choice"]
-            )
-        ).scalar_one_or_none()
+        sampled = self._sampled.get((row["base_call_id"], row["base_choice"])) or self._read_sampled(row)
         if sampled is None:
             raise StoreDamaged(f"call {row['call_id']} builds on a completion of {row['base_call_id']} that is missing")
         return (prompt + codec.decode_ids(sampled)).cut(0, row["base_length"])
+
+    def _read_sampled(self, row: RowMapping) -> bytes | None:
+        of_base = completions.c.call_id == row["base_call_id"], completions.c.choice_index == row["base_choice"]
+        found: bytes | None = self._connection.execute(select(completions.c.token_ids).where(*of_base)).scalar()
+        return found
