@@ -55,8 +55,6 @@ class Fleet:
         """Those that were removed and are still busy."""
         self._homes: OrderedDict[str, Upstream] = OrderedDict()
         self._watching: asyncio.Task[None] | None = None
-        self.moved = 0
-        """Calls that went to another engine than the one before them in their session, since the process started."""
 
     def _made(self, base: str) -> Upstream:
         return Upstream(base, self._settings, self._woken.set)
@@ -160,10 +158,7 @@ class Fleet:
         return [member for member in serving if member.trouble is None] or serving
 
     def _at_home(self, session_id: str, chosen: Upstream) -> None:
-        before = self._homes.get(session_id)
-        if before is not chosen:
-            self.moved += before is not None
-            self._homes[session_id] = chosen
+        self._homes[session_id] = chosen
         self._homes.move_to_end(session_id)
         if len(self._homes) > _HOMES:
             self._homes.popitem(last=False)
@@ -180,10 +175,15 @@ class Fleet:
         return tuple(dict.fromkeys(model for member in self.members if not member.draining for model in member.models))
 
     async def acquaint(self) -> None:
-        """Returns when everything is known of every engine that answers."""
+        """Returns when it is known what each engine serves that answers. One that was known and failed is asked again by the
+        calls that go to it; the others do not wait for that."""
         members = self.members
+        if len(members) == 1:
+            if members[0].known is None:
+                await members[0].facts()
+            return
         strangers = [
-            member for member in members if member.known is None and (member.trouble is None or len(members) == 1)
+            member for member in members if not member.models and member.known is None and member.trouble is None
         ]
         if strangers:
             await asyncio.gather(*(member.facts() for member in strangers))

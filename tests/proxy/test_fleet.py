@@ -239,3 +239,40 @@ async def test_password_and_user_of_an_engine_are_not_recorded(stack: AsyncExitS
     assert (await one.call()).call.upstream == made.url
     sent = next(request for request in made.requests if request.path == CHAT)
     assert sent.headers["Authorization"].startswith("Basic ")
+
+
+async def test_an_engine_that_hangs_holds_up_nobody_elses_calls(stack: AsyncExitStack, tmp_path: Path) -> None:
+    other = await stack.enter_async_context(engine("b"))
+    async with engine("a") as first:
+        place = int(first.url.rpartition(":")[2])
+        fleet = await several(stack, tmp_path, {"a": first, "b": other}, read_timeout=1.0)
+        homes = {session: await fleet.said(session) for session in ("s1", "s2", "s3", "s4", "s5", "s6")}
+        hanging = fleet.member("a")
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", place):
+        lost, served = [next(session for session, home in homes.items() if home == name) for name in ("a", "b")]
+        asking = asyncio.create_task(fleet.rig.ask(prefix=f"/s/{lost}"))
+        await until(lambda: hanging.known is None)
+        assert await fleet.said(served) == "b"
+        # Nobody has waited for what becomes of it.
+        assert hanging.trouble is None
+        assert (await asking).status == 504
+
+
+async def test_what_is_passed_on_goes_on_to_an_engine_that_is_there(stack: AsyncExitStack, tmp_path: Path) -> None:
+    other = await stack.enter_async_context(engine("b"))
+    async with engine("a") as first:
+        fleet = await several(stack, tmp_path, {"a": first, "b": other}, health_interval=60.0)
+        assert {await fleet.said(f"s{number}") for number in range(12)} == {"a", "b"}
+    answers = [
+        await fleet.rig.send("GET", f"{fleet.rig.base}/s/s{number}/v1/models/fake/whatever") for number in range(12)
+    ]
+    assert {answer.status for answer in answers} == {404}
+    assert sum("/v1/models/fake/whatever" in request.path for request in other.requests) == 12
+    listed = await fleet.rig.send("GET", fleet.rig.base + "/v1/models")
+    assert [entry["id"] for entry in listed.json["data"]] == ["fake"]
