@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -270,9 +271,11 @@ def supervised(work: str) -> "subprocess.Popen[str]":
 
 
 def test_one_that_dies_over_and_over_is_given_time() -> None:
-    process = supervised("sys.exit(3) if role.number == 1 else time.sleep(60)")
+    process = supervised("role.number == 1 and (print(time.monotonic(), flush=True), sys.exit(3)); time.sleep(60)")
     assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(3)]
+    starts, lines = zip(*[(process.stdout.readline(), process.stdout.readline()) for _ in range(3)], strict=True)
+    began = list(map(float, starts))
+    assert [1 + number <= later - before for number, (before, later) in enumerate(pairwise(began))] == [True, True]
     assert [line.partition("; ")[2].strip() for line in lines] == [
         "another one starts in 1 s",
         "another one starts in 2 s",

@@ -11,15 +11,16 @@ import pytest
 
 from polarproxy.model import CallStatus
 from polarproxy.proxy.upstream import Upstream
-from tests.fakes import FakeEngine, Faults, Script, always, compose
-from tests.proxy.rig import BODY, CHAT, SECONDS, Rig, _encoded, rig, until
+from tests.fakes import FakeEngine, Faults, Received, Turn, always, compose
+from tests.proxy.http.socket_engine import Peer, socket_engine, upstream_of
+from tests.proxy.rig import BODY, CHAT, SECONDS, Rig, Scripted, _encoded, rig, until
 
 QUICK: dict[str, Any] = {"health_interval": 0.05, "connect_timeout": 2.0}
 
 
 @asynccontextmanager
 async def engine(
-    name: str, script: Script | None = None, *, model: str = "fake", port: int = 0
+    name: str, script: Scripted | None = None, *, model: str = "fake", port: int = 0
 ) -> AsyncIterator[FakeEngine]:
     """Says its own name."""
     async with FakeEngine(script or always(compose(name)), model=model, port=port) as made:
@@ -95,20 +96,42 @@ async def test_sessions_of_an_engine_that_is_away_go_on_at_another_and_come_back
 
 
 async def test_what_an_engine_may_have_taken_is_never_sent_to_another(stack: AsyncExitStack, tmp_path: Path) -> None:
-    """It dies with the request; the client is told, and nobody else is asked."""
-    dying = always(compose("x"), faults=Faults(reset_after=0))
+    """It dies with the request, and is known to be away as soon as it does; the client is told, and nobody else is asked."""
+
+    def dying(_: Received) -> Turn:
+        engines["a"].healthy = False
+        fleet.member("a").trouble = "it is away"
+        return Turn((compose("x"),), Faults(refuse=True))
+
     engines = {
-        name: await stack.enter_async_context(engine(name, dying if name == "a" else None)) for name in ("a", "b")
+        "a": await stack.enter_async_context(engine("a", dying)),
+        "b": await stack.enter_async_context(engine("b")),
     }
-    fleet = await several(stack, tmp_path, engines)
+    fleet = await several(stack, tmp_path, engines, health_interval=60.0)
     sessions = [f"s{number}" for number in range(12)]
     statuses = {session: (await fleet.rig.ask(prefix=f"/s/{session}")).status for session in sessions}
-    assert set(statuses.values()) == {200, 502}
-    asked = sum(request.path == CHAT for made in engines.values() for request in made.requests)
-    assert asked == len(sessions)
-    failed = next(session for session, status in statuses.items() if status == 502)
-    (captured,) = await fleet.rig.recorded(1, failed)
+    (lost,) = [session for session, status in statuses.items() if status != 200]
+    assert statuses[lost] == 502
+    assert sum(request.path == CHAT for request in engines["b"].requests) == len(sessions) - 1
+    (captured,) = await fleet.rig.recorded(1, lost)
     assert (captured.call.status, captured.call.upstream) == (CallStatus.ENGINE_ERROR, engines["a"].url)
+
+
+async def test_our_own_questions_are_not_counted_as_calls_under_way() -> None:
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await peer.gone()
+
+    async with socket_engine(silent) as made, upstream_of(made) as upstream:
+        asking = asyncio.create_task(upstream.ask("GET", "/health"))
+        await until(lambda: made.opened == 1)
+        assert upstream.in_flight == 0
+        sending = asyncio.create_task(upstream.send("GET", "/v1/x", {}, None))
+        await until(lambda: upstream.in_flight == 1)
+        for task in (asking, sending):
+            task.cancel()
+        await asyncio.gather(asking, sending, return_exceptions=True)
+        assert upstream.in_flight == 0
 
 
 async def test_an_engine_that_says_it_is_not_well_is_left(three: Several) -> None:
