@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from polarproxy.errors import EngineFailed
 from polarproxy.proxy.names import ModelNames
@@ -32,8 +32,7 @@ _BREATH_S = 0.2
 """Between two rounds of checks, however many calls fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """Where a request goes."""
 
     upstream: Upstream
@@ -106,7 +105,8 @@ class Fleet:
     async def choose(self, session_id: str | None, asked: str | None) -> Chosen:
         """Engine and model for a request that asks for this model. None: it belongs to no session; names no model."""
         model = await self._names.served(asked, self)
-        return Chosen(await self._engine_for(session_id, model), model)
+        members = self.members
+        return Chosen(members[0] if len(members) == 1 else await self._engine_for(session_id, model), model)
 
     async def _engine_for(self, session_id: str | None, model: str | None) -> Upstream:
         members = self.members
