@@ -174,7 +174,8 @@ class _Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if self._deadline is not None:
             self._code = self._code or int(code not in _ENDED)
-        elif code == _WRONG_USE:
+        elif code == _WRONG_USE and slot.runs == 1:
+            # Later on it is the world that changed, not the settings: the database is away, and will come back.
             self._code = code
             self._end_all(f"worker {slot.number} cannot work like this; all are stopped")
         else:

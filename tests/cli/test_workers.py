@@ -24,6 +24,7 @@ from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from tests.fakes import FakeEngine, Faults, always, compose
 from tests.postgres import Server
+from tests.postgres import running as running_server
 from tests.proxy.rig import BODY, CHAT, until
 
 SECONDS = 60.0
@@ -236,6 +237,29 @@ async def test_workers_end_when_their_parent_is_killed(start: Start, url: str) -
         socket.create_server(("127.0.0.1", port)).close()
 
 
+async def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
+    start: Start, postgres: Server, tmp_path: Path
+) -> None:
+    del postgres
+    async with FakeEngine(always(compose("Hello you."))) as engine:
+        with running_server() as server:
+            running = await start.ready(engine, server.fresh())
+            first = running.workers()
+            server.kill()
+            first[0].kill()
+            await running.says(rf"process {first[0].pid}\) was ended by SIGKILL")
+            await running.says(r"ended with exit code \d; another one starts in 2 s")
+            assert sum(map(alive, first)) == COUNT - 1
+            await asyncio.to_thread(server.start)
+            await until(lambda: len(running.workers()) == COUNT, SECONDS)
+            async with asyncio.timeout(SECONDS):
+                while (await me(running))["pid"] in [worker.pid for worker in first]:
+                    pass
+            assert (await send(running, "POST", "/s/s1" + CHAT, BODY))[0] == 200
+            running.process.terminate()
+            assert await running.ended() == 0
+
+
 async def test_a_sqlite_file_takes_one(start: Start, tmp_path: Path) -> None:
     running = await start("--db", f"sqlite:///{tmp_path}/polar.db", "--workers", 2)
     assert await running.ended() == 2
@@ -292,6 +316,16 @@ def test_one_that_cannot_work_as_it_is_set_up_ends_all() -> None:
     process = supervised("sys.exit(2) if role.number == 1 else time.sleep(60)")
     out, _ = process.communicate(timeout=SECONDS)
     assert (process.returncode, "worker 1 cannot work like this; all are stopped" in out) == (2, True)
+
+
+def test_one_that_worked_once_is_started_again_whatever_it_ends_with() -> None:
+    process = supervised("sys.exit(3 if role.speaks else 2) if role.number == 1 else time.sleep(60)")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(2)]
+    assert ["exit code 3" in lines[0], "exit code 2; another one starts in 2 s" in lines[1]] == [True, True]
+    process.terminate()
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
 
 
 def test_one_that_fails_to_end_in_order_is_told_by_the_exit_code() -> None:
