@@ -99,6 +99,8 @@ class Simulation:
         assert asked.turn == expected, "the longest history that was recorded is continued, and no other"
         if not isinstance(asked.outcome, Exact):
             self.seen["first" if asked.outcome is None else asked.outcome.reason.value] += 1
+            called = expected is not None and "tool_calls" in body["messages"][expected]
+            self.seen["not exact after calls"] += called
             return
         self._count(body, expected)
         assert expected is not None

@@ -140,6 +140,14 @@ def test_results_follow_calls() -> None:
     assert session.text(asked) == "\n<s>tool:two<e>\n<s>tool:one<e>\n<s>user:next<e>\n<s>assistant:"
 
 
+@pytest.mark.parametrize("word", ["zebra", "quick", "zebra quick"])
+def test_a_result_may_say_the_words_of_the_stand_ins(word: str) -> None:
+    session = Session(PLAIN, tools=True)
+    session.sampled("<call>f {}</call><e>", ASK, reply=call("c1"), finish=FinishReason.TOOL_CALLS)
+    asked = session.ask(ASK, call("c1"), result(content=word))
+    assert session.text(asked) == f"\n<s>tool:{word}<e>\n<s>assistant:"
+
+
 def test_calls_may_end_with_a_token_of_their_own() -> None:
     session = Session(TEMPLATES["calls end otherwise"])
     session.sampled("<call>f</call><c>", ASK, reply=call("c1"), finish=FinishReason.TOOL_CALLS)
@@ -164,6 +172,15 @@ def test_turns_that_are_not_recorded_are_rendered_as_they_were_sent() -> None:
     asked = session.ask(ASK, say(), NEXT, say("edited"), NEXT)
     assert asked.turn == 1
     assert session.text(asked) == "\n<s>user:next<e>\n<s>assistant:edited<e>\n<s>user:next<e>\n<s>assistant:"
+
+
+def test_turns_that_are_not_recorded_need_the_whole_conversation() -> None:
+    _, proxy = proxy_of(PLAIN)
+    messages = [msgspec.Raw(json.dumps(each).encode()) for each in (SYSTEM, ASK, say(), NEXT, say("edited"), NEXT)]
+    planned = plan({}, messages, 2, proxy.facts, same_ids=True)
+    assert isinstance(planned, Plan)
+    assert not planned.reusable
+    assert b'"be"' in planned.head
 
 
 def test_the_longest_recorded_history_is_continued() -> None:
