@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from polarproxy.cli.spelling import CONTEXT, spell
+from polarproxy.trajectory.symptoms import DriftClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,12 +26,15 @@ def drift_lines(drift: Drift, texts: Mapping[int, bytes]) -> Iterable[Text]:
         f" from token {drift.position} on: ",
         (drift.drift_class, CHANGED),
     )
-    yield Text(f"  {drift.earlier_call_id}: ") + _window(drift.there, texts)
-    yield Text(f"  {drift.call_id}: ") + _window(drift.here, texts)
+    # The same text on both sides: what differs is where its tokens begin.
+    between = "|" if drift.drift_class is DriftClass.RETOKENIZED else ""
+    yield Text(f"  {drift.earlier_call_id}: ") + _window(drift.there, texts, between)
+    yield Text(f"  {drift.call_id}: ") + _window(drift.here, texts, between)
 
 
-def _window(window: Window, texts: Mapping[int, bytes]) -> Text:
-    changed = _on_one_line(spell(window.changed, texts))
+def _window(window: Window, texts: Mapping[int, bytes], between: str) -> Text:
+    pieces = [[token] for token in window.changed] if between else [window.changed]
+    changed = _on_one_line(between.join(spell(piece, texts) for piece in pieces))
     return Text.assemble(
         (_on_one_line(spell(window.before, texts)), CONTEXT),
         (f"⟦{changed}⟧", CHANGED),

@@ -20,7 +20,7 @@ from polarproxy.trajectory.echoes import TAIL, Echoes, grams
 from polarproxy.trajectory.symptoms import classify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from polarproxy.model import TokenIds
     from polarproxy.trajectory.forest import Forest, Node
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _CONVERSATIONS = frozenset({CallKind.MAIN, CallKind.SUBAGENT, CallKind.FALLBACK, CallKind.UNKNOWN})
 """Kinds of calls that go on with something; the others ask about it."""
 _SUMMARIES = frozenset({CallKind.COMPACTION, CallKind.SUMMARY})
-_QUOTED = 0.5
-"""How much of a summary must stand in a prompt for it to be there."""
+_QUOTED, _QUOTED_RUN = 0.5, 4
+"""How much of a summary must stand in a prompt for it to be there, told by runs of so many tokens."""
 _COMPARED = 8
 """Replies told again that are compared with a prompt; a long conversation tells all of its own again."""
 BEFORE, AFTER = 8, 16
@@ -66,12 +66,12 @@ class Drift:
 
 def find_drifts(forest: Forest, texts: Mapping[int, bytes]) -> tuple[Drift, ...]:
     """Every drift of a session, by arrival. `texts` gives the bytes of token ids as far as they are known."""
-    echoes, spelling = Echoes(forest), Spelling(texts)
+    session = _Session(forest, Echoes(forest), tuple(_summaries(forest)), Spelling(texts))
     found: list[Drift] = []
     for place, node in enumerate(forest.nodes):
         first_choice = not place or forest.nodes[place - 1].captured is not node.captured
         if first_choice and node.captured.kind in _CONVERSATIONS and node.shared < len(node.prompt):
-            difference = _difference(forest, echoes, place, spelling)
+            difference = session.difference(place)
             if difference is not None:
                 found.append(_drift(difference))
     return tuple(found)
@@ -80,32 +80,6 @@ def find_drifts(forest: Forest, texts: Mapping[int, bytes]) -> tuple[Drift, ...]
 def by_class(drifts: Iterable[Drift]) -> dict[str, int]:
     """How many calls drifted, by class."""
     return dict(sorted(Counter(drift.drift_class.value for drift in drifts).items()))
-
-
-def _difference(forest: Forest, echoes: Echoes, place: int, spelling: Spelling) -> Difference | None:
-    """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
-    node = forest.nodes[place]
-    inside = _left_inside(forest, place)
-    told = None if inside else _told_again(forest, echoes, place)
-    summary = None if inside or told is not None or node.parent is not None else _summarised(forest, place)
-    others = inside or [other for other in (told, summary) if other is not None]
-    if not others:
-        return None
-    # Of several replies that it leaves at the same token, it tells the one again that it comes back to soonest.
-    edits = {other: _edit(node, forest.nodes[other]) for other in others}
-    other = min(others, key=lambda other: (edits[other].size, -other))
-    edit = edits[other]
-    return Difference(
-        later=node,
-        earlier=forest.nodes[other],
-        position=edit.position,
-        removed=edit.removed,
-        inserted=edit.inserted,
-        replies_from=0 if inside else _replies_from(forest, echoes, forest.nodes[other]),
-        sampled=bool(inside),
-        summary=summary is not None,
-        spelling=spelling,
-    )
 
 
 def compare(forest: Forest, earlier: Node, later: Node, texts: Mapping[int, bytes]) -> Drift | None:
@@ -128,6 +102,70 @@ def compare(forest: Forest, earlier: Node, later: Node, texts: Mapping[int, byte
             spelling=Spelling(texts),
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A forest, and what is looked up in it."""
+
+    forest: Forest
+    echoes: Echoes
+    summaries: tuple[int, ...]
+    """Places of the summaries that the model made of conversations."""
+    spelling: Spelling
+
+    def difference(self, place: int) -> Difference | None:
+        """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
+        nodes, node = self.forest.nodes, self.forest.nodes[place]
+        inside = _left_inside(self.forest, place)
+        told = None if inside else self._told_again(place)
+        summary = None if inside or told is not None or node.parent is not None else self._summarised(place)
+        others = inside or [other for other in (told, summary) if other is not None]
+        if not others:
+            return None
+        # Of several replies that it leaves at the same token, it tells the one again that it comes back to soonest.
+        edits = {other: _edit(node, nodes[other]) for other in others}
+        other = min(others, key=lambda other: (edits[other].size, -other))
+        return Difference(
+            later=node,
+            earlier=nodes[other],
+            position=edits[other].position,
+            removed=edits[other].removed,
+            inserted=edits[other].inserted,
+            replies_from=0 if inside else _replies_from(self.forest, self.echoes, nodes[other]),
+            sampled=bool(inside),
+            summary=summary is not None,
+            spelling=self.spelling,
+        )
+
+    def _told_again(self, place: int) -> int | None:
+        """The earlier completion that this prompt holds beyond what it shares; of several, what has most in common with it."""
+        nodes, node = self.forest.nodes, self.forest.nodes[place]
+        rest = node.prompt.array[max(0, node.shared - TAIL + 1) :]
+        known = {echo.place for echo in self.echoes.find(rest) if _may_be_told_again(nodes[echo.place], node)}
+        if not known:
+            return None
+        youngest = sorted(known.difference(self.forest.ancestors(place)))[-_COMPARED:]
+        return max(youngest, key=lambda other: (common(node.prompt, nodes[other].context), other), default=None)
+
+    def _summarised(self, place: int) -> int | None:
+        """The youngest earlier summary of which most stands in this prompt."""
+        earlier = [other for other in self.summaries if other < place]
+        if not earlier:
+            return None
+        told = grams(self.forest.nodes[place].prompt.array, _QUOTED_RUN)
+        for other in reversed(earlier):
+            summary = self.forest.nodes[other].completion.token_ids
+            if np.isin(grams(summary.array[:-1], _QUOTED_RUN), told).mean() >= _QUOTED:
+                return other
+        return None
+
+
+def _summaries(forest: Forest) -> Iterator[int]:
+    """Places of the summaries that are long enough to be recognised."""
+    for place, node in enumerate(forest.nodes):
+        if node.captured.kind in _SUMMARIES and len(node.completion.token_ids) > TAIL:
+            yield place
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,33 +197,9 @@ def _left_inside(forest: Forest, place: int) -> list[int]:
     return [other for other in node.beyond if forest.nodes[other].start <= node.shared < forest.nodes[other].stop]
 
 
-def _told_again(forest: Forest, echoes: Echoes, place: int) -> int | None:
-    """The earlier completion that this prompt holds beyond what it shares; of several, what has most in common with it."""
-    node = forest.nodes[place]
-    rest = node.prompt.array[max(0, node.shared - TAIL + 1) :]
-    known = {echo.place for echo in echoes.find(rest) if _may_be_told_again(forest.nodes[echo.place], node)}
-    if not known:
-        return None
-    youngest = sorted(known.difference(forest.ancestors(place)))[-_COMPARED:]
-    return max(youngest, key=lambda other: (common(node.prompt, forest.nodes[other].context), other), default=None)
-
-
 def _may_be_told_again(earlier: Node, later: Node) -> bool:
     """A summary that stands in a user's message may end like a reply there."""
     return earlier.captured.call.ordinal < later.captured.call.ordinal and earlier.captured.kind in _CONVERSATIONS
-
-
-def _summarised(forest: Forest, place: int) -> int | None:
-    """The youngest earlier summary of which most stands in this prompt."""
-    prompt = forest.nodes[place].prompt.array
-    told = grams(prompt, 4)
-    for other in range(place - 1, -1, -1):
-        node = forest.nodes[other]
-        if node.captured.kind in _SUMMARIES and len(node.completion.token_ids) > TAIL:
-            quoted = np.isin(grams(node.completion.token_ids.array[:-1], 4), told)
-            if quoted.mean() >= _QUOTED:
-                return other
-    return None
 
 
 def _replies_from(forest: Forest, echoes: Echoes, earlier: Node) -> int:

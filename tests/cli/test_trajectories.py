@@ -6,13 +6,16 @@ from typing import get_args
 
 import pytest
 
+from polarproxy.cli.drifts import drift_lines
 from polarproxy.cli.opening import Merge
-from polarproxy.model import CallStatus
+from polarproxy.model import CallStatus, TokenIds
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
 from polarproxy.store.writer import Fact, Writer
+from polarproxy.trajectory.drift import Drift, Window
 from polarproxy.trajectory.merging import MERGES
+from polarproxy.trajectory.symptoms import DriftClass
 from tests.cli.command import Command
 from tests.database import fresh
 from tests.fakes.toy_tokenizer import encode, prompt_ids, token_bytes
@@ -156,3 +159,17 @@ def test_every_token_of_a_call(polarproxy: Command, drifted: str) -> None:
     assert len(lines) == start + 2 + len(STRIPPED) + 1 + 2 + len(RAIN)
     last = lines[-1].split()
     assert last == [str(len(STRIPPED) + len(RAIN) - 1), str(RAIN[-1]), last[2], "1", "'<|im_end|>'"]
+
+
+def test_other_tokens_of_the_same_text_are_shown_apart() -> None:
+    texts = {1: b"Where is ", 2: b"Max", 3: b"im", 4: b"Maxim", 5: b"?"}
+
+    def window(*changed: int) -> Window:
+        return Window(TokenIds.of([1]), TokenIds.of(changed), TokenIds.of([5]))
+
+    drift = Drift("b", 1, DriftClass.RETOKENIZED, "a", 9, here=window(4), there=window(2, 3))
+    assert [line.plain for line in drift_lines(drift, texts)] == [
+        "b differs from a from token 9 on: retokenized",
+        "  a: Where is ⟦Max|im⟧?",
+        "  b: Where is ⟦Maxim⟧?",
+    ]
