@@ -165,16 +165,22 @@ def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitab
 
     async def guarded(http: web.Request) -> web.StreamResponse:
         keys = offered_keys(http.headers, http.query)
-        needed = not parts.settings.control_open
-        if any(map(parts.signer.is_admin, keys)):
-            needed = False
-        elif any(map(is_session_key, keys)):
-            return refuse(403, "a session key opens model routes only; control routes take the admin key")
-        if needed:
-            return refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>")
+        if not any(map(parts.signer.is_admin, keys)):
+            if any(map(is_session_key, keys)):
+                return refuse(403, "a session key opens model routes only; control routes take the admin key")
+            if not parts.settings.control_open:
+                return refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>")
+            if _is_of_foreign_page(http):
+                return refuse(403, "control routes are not for web pages of other sites; use the admin key")
         return await _answered(handler(parts, http))
 
     return guarded
+
+
+def _is_of_foreign_page(http: web.Request) -> bool:
+    """Whether a browser sends this for a page of another site, which could add an engine and read what it is asked."""
+    origin = http.headers.get("Origin")
+    return origin is not None and origin.partition("://")[2] != http.host
 
 
 async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from polarproxy.errors import EngineFailed
+from polarproxy.errors import BadSettings, EngineFailed
 from polarproxy.proxy.names import ModelNames
 from polarproxy.proxy.ring import nearest
 from polarproxy.proxy.upstream import Upstream
@@ -44,12 +44,15 @@ class Fleet:
     """At least one engine."""
 
     def __init__(self, settings: Settings) -> None:
+        """Raises `BadSettings` when an upstream names no server, or two name the same."""
         self._settings = settings
         self._names = ModelNames(settings.model_map)
         self._woken = asyncio.Event()
         self.members: tuple[Upstream, ...] = tuple(map(self._made, settings.upstreams))
         """Those of the settings in their order, then those that were added."""
         self._set_up = {member.name: member.base for member in self.members}
+        if len(self._set_up) < len(self.members):
+            raise BadSettings(f"upstream names an engine twice: {', '.join(member.name for member in self.members)}")
         self._left: list[Upstream] = []
         """Those that were removed and are still busy."""
         self._homes: OrderedDict[str, Upstream] = OrderedDict()
@@ -83,7 +86,7 @@ class Fleet:
             member.draining = changes.get(member.name) is UpstreamState.DRAINING
         self._left = [member for member in (*self._left, *gone) if member.in_flight]
         for member in gone:
-            if changes[member.name] is UpstreamState.CUT:
+            if changes.get(member.name) is UpstreamState.CUT:
                 await member.close()
 
     def _newcomer(self, name: str) -> Upstream:

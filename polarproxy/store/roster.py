@@ -44,6 +44,10 @@ class UpstreamState(StrEnum):
     """Removed, and the calls that it was busy with were broken off."""
 
 
+_STATES = frozenset(UpstreamState)
+"""A newer version may know more of them; what this one does not know it leaves alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the database holds at one moment."""
@@ -81,7 +85,7 @@ class Roster:
             )
             told = tuple(others.scalars())
             changes = connection.exec_driver_sql("SELECT name, state FROM upstreams ORDER BY name").all()
-        return Seen({name: UpstreamState(state) for name, state in changes}, told)
+        return Seen({name: UpstreamState(state) for name, state in changes if state in _STATES}, told)
 
     def change(self, name: str, state: UpstreamState) -> None:
         """Decides on an upstream, for every process."""

@@ -292,3 +292,12 @@ async def test_a_restart_does_not_take_the_policy_version_back(start: Starter) -
     await rig.ask()
     again = await start()
     assert again.parts.recorder.policy_version == 7
+
+
+@pytest.mark.parametrize(("origin", "status"), [("http://evil.example", 403), ("null", 403), ("own", 200)])
+async def test_pages_of_other_sites_change_nothing(start: Starter, origin: str, status: int) -> None:
+    rig = await start()
+    headers = {"Origin": rig.base if origin == "own" else origin}
+    assert (await rig.control("POST", "/api/policy", {"version": 1}, headers)).status == status
+    admin = {"Authorization": f"Bearer {rig.parts.signer.admin_key}"}
+    assert (await rig.control("POST", "/api/policy", {"version": 2}, headers | admin)).status == 200

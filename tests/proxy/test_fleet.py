@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from polarproxy.errors import BadSettings
 from polarproxy.model import CallStatus
+from polarproxy.proxy.fleet import Fleet
 from polarproxy.proxy.upstream import Upstream
+from polarproxy.settings import Settings
+from polarproxy.store.roster import UpstreamState
 from tests.fakes import FakeEngine, Faults, Received, Turn, always, compose
 from tests.proxy.http.socket_engine import Peer, socket_engine, upstream_of
 from tests.proxy.rig import BODY, CHAT, SECONDS, Rig, Scripted, _encoded, rig, until
@@ -299,3 +305,35 @@ async def test_what_is_passed_on_goes_on_to_an_engine_that_is_there(stack: Async
     assert sum("/v1/models/fake/whatever" in request.path for request in other.requests) == 12
     listed = await fleet.rig.send("GET", fleet.rig.base + "/v1/models")
     assert [entry["id"] for entry in listed.json["data"]] == ["fake"]
+
+
+NAMES = [f"http://engine-{number}:8000" for number in range(4)]
+CHANGES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(UpstreamState))
+
+
+@given(set_up=st.lists(st.sampled_from(NAMES), min_size=1, unique=True), changes=st.lists(CHANGES, max_size=5))
+def test_the_engines_are_those_of_the_settings_with_what_was_decided_last(
+    set_up: list[str], changes: list[dict[str, UpstreamState]]
+) -> None:
+    """Whatever was decided before; one that stays keeps its connections, and there is always one."""
+
+    async def change() -> None:
+        fleet = Fleet(Settings(upstream=",".join(set_up)))
+        for decided in changes:
+            before = {member.name: member for member in fleet.members}
+            out = {name for name, state in decided.items() if state in (UpstreamState.REMOVED, UpstreamState.CUT)}
+            wanted = [name for name in dict.fromkeys((*set_up, *decided)) if name not in out]
+            await fleet.change(decided)
+            assert [member.name for member in fleet.members] == (wanted or list(before))
+            assert all(before.get(member.name, member) is member for member in fleet.members)
+            draining = {name for name, state in decided.items() if state is UpstreamState.DRAINING}
+            assert {member.name for member in fleet.members if member.draining} == draining
+        await fleet.close()
+
+    asyncio.run(change())
+
+
+@pytest.mark.parametrize("named", ["http://a:80,http://a", "http://A,http://a", "http://me:x@a,http://you:y@a"])
+def test_an_engine_cannot_be_named_twice(named: str) -> None:
+    with pytest.raises(BadSettings, match="upstream names an engine twice: http://a, http://a"):
+        Fleet(Settings(upstream=named))
