@@ -72,7 +72,9 @@ async def test_a_message_carries_headers_of_its_own(start: Starter) -> None:
     async with rig.http.ws_connect(rig.base + "/s/s1/v1/responses", headers=opened) as connected:
         await turn(connected, CREATE | {"client_metadata": inside})
         await turn(connected, CREATE | {"client_metadata": "none"})
-    first, second = [dict(captured.call.headers) for captured in await rig.recorded(2)]
+    recorded = [captured.call.headers for captured in await rig.recorded(2)]
+    assert all(len({name for name, _ in headers}) == len(headers) for headers in recorded)
+    first, second = map(dict, recorded)
     kept = {"thread-id": "t1", "x-codex-window-id": "t1:1", "x-codex-turn-metadata": "{}"}
     assert {name: value for name, value in first.items() if name in {*opened, *inside}} == kept
     assert {name: value for name, value in second.items() if name in {*opened, *inside}} == opened
