@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import track
+from rich.text import Text
 
 from polarproxy.cli import crediting as flags
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.transcripts import Transcriber
+from polarproxy.credit.collapse import observe
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
 from polarproxy.export.collect import Account, Collection, Options
@@ -152,6 +154,8 @@ def print_account(account: Account, files: list[Path]) -> None:
         *(("file", file) for file in files),
     ]
     print_table("export", ("what", "value"), rows)
+    for sign in observe(account.observed).signs:
+        console.print(Text(f"! {sign}", style="yellow"))
     if account.unfaithful_rows:
         console.print(
             f"[yellow]{account.unfaithful_rows} rows are not faithful: {account.off_context_tokens} trained tokens were"

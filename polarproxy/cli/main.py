@@ -40,7 +40,7 @@ COMMANDS = {
     "admin-key": "admin_key",
 }
 """Commands by the module of `polarproxy.cli` that holds the function of the same name."""
-GROUPS = ("sessions", "calls", "trajectories", "reward", "db", "upstreams")
+GROUPS = ("sessions", "calls", "trajectories", "reward", "credit", "db", "upstreams")
 """Groups of commands, each the `app` of the module of its name."""
 
 _HELP = "A transparent LLM API proxy that turns any agent harness into token-faithful training data."

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from polarproxy.batch.sample import Sample, Weighting, build_samples
+from polarproxy.credit.collapse import Observed, observed
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
@@ -104,6 +105,8 @@ class Account:
     """What was found in the calls of all sessions, by code."""
     prompts: dict[str, PromptCount] = field(default_factory=dict)
     """What became of exact prompts, by session; sessions without any are not in it."""
+    observed: list[Observed] = field(default_factory=list)
+    """The sessions that are not too old."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
 
@@ -163,6 +166,7 @@ class Collection:
         account.left_out_calls.update(trajectory.left_out_by_reason())
         account.drifts.update(by_class(rebuilt.drifts(self._texts(calls))))
         account.findings.update(finding.code.value for finding in integrity.findings)
+        self._observe(session, trajectory)
         reason = self._why_not(session, trajectory)
         if reason is not None:
             account.left_out_sessions[reason] += 1
@@ -215,6 +219,12 @@ class Collection:
         if least is not None and (trajectory.coverage or 0.0) < least:
             return "low_coverage"
         return None
+
+    def _observe(self, session: Session, trajectory: Trajectory) -> None:
+        rollout = self._crediting.rollouts.get(session.session_id)
+        sampled = [turn.node.completion.token_ids.array for turn in trained_turns(trajectory)]
+        if rollout is not None:
+            self.account.observed.append(observed(rollout, session.created_at, sampled))
 
     def _count_turns(self, session: Session, trajectory: Trajectory, credit: SessionCredit | None) -> None:
         if credit is not None:

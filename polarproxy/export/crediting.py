@@ -59,6 +59,8 @@ class Crediting:
         else:
             rollouts = [of_session(session) for session in sessions]
         rollouts = self._fresh(rollouts)
+        self.rollouts = {one.session_id: one for one in rollouts}
+        """Of the sessions that are not too old."""
         self.groups = form_groups(rollouts)
         self._settle_flat()
         self._credit: dict[str, SessionCredit] | None = None

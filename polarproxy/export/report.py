@@ -9,6 +9,7 @@ import msgspec
 
 from polarproxy import __version__
 from polarproxy.batch.sample import FORMAT_VERSION
+from polarproxy.credit.collapse import observe
 
 if TYPE_CHECKING:
     from polarproxy.export.collect import Account
@@ -52,6 +53,7 @@ def report(account: Account) -> dict[str, Any]:
         "exact_prompts": account.all_prompts.told()
         | {"sessions": {name: count.told() for name, count in sorted(account.prompts.items())}},
         "rewards": asdict(account.rewards),
+        "collapse": asdict(observe(account.observed)),
         "warnings": dict(sorted(account.warnings.items())),
     }
 

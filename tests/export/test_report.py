@@ -86,6 +86,7 @@ def test_a_report() -> None:
             "mean": 0.5,
             "within_group_std": 0.25,
         },
+        "collapse": {"groups": (), "components": (), "trends": (), "signs": ()},
         "warnings": {"top_k_set": 1},
     }
 
