@@ -36,7 +36,8 @@ from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.database import name_of
 from polarproxy.store.repository import Repository
-from polarproxy.store.spool import Spool, open_spool, spool_folder, warn_of_strays
+from polarproxy.store.spool import Spool, open_spool, warn_of_strays
+from polarproxy.store.spool_files import spool_folder
 from polarproxy.store.spooling import SpoolingWriter, patience
 from polarproxy.store.writer import Writer
 from polarproxy.wire.responses.items import read_head

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from polarproxy.store.keeper import Keeper
-    from polarproxy.store.spool import Held, Spool
+    from polarproxy.store.spool import Spool
+    from polarproxy.store.spool_index import Held
     from polarproxy.store.writer import Item
 
 
@@ -43,7 +44,7 @@ class Drainer:
     """Moves records from a spool to a writer. For one thread."""
 
     def __init__(self, spool: Spool, writer: Keeper, engine: Engine, settle: Callable[[], None]) -> None:
-        """`settle` gives a place to every call that has none; it may raise `SQLAlchemyError`."""
+        """`settle` gives a place to every call that waits for one; it may raise `SQLAlchemyError`."""
         self._spool = spool
         self._writer = writer
         self._engine = engine
@@ -84,8 +85,8 @@ class Drainer:
             there = {one.held.key for one in ready if _is_there(connection, one.item, places, facts)}
         self._spool.done([one.held for one in ready if one.held.key in there])
         ready = [one for one in ready if one.held.key not in there]
-        if any(one.held.about.place is not None and one.held.about.place.waits for one in ready):
-            self._settle()
+        # Also for calls that are under way: with a place they need not go through the spool when they end.
+        self._settle()
         return [_Ready(one.held, placed(one.item)) for one in ready]
 
 

@@ -155,7 +155,8 @@ class SharedArrivals:
 
     def settle(self) -> None:
         """Gives all places that wait; returns when the database has. Raises `SQLAlchemyError`."""
-        self._take(Counter())
+        if self._places.now():
+            self._take(Counter())
 
     def _take(self, counts: Counter[str]) -> tuple[dict[str, Given], int]:
         """The places that wait come before those that are asked for now."""

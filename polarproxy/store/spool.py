@@ -10,14 +10,24 @@ from __future__ import annotations
 import fcntl
 import logging
 import threading
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool, DamagedRecord
-from polarproxy.store.spool_files import SUFFIX, TORN, AppendFile, Found, Header, ReadFile, spool_files, sync_folder
+from polarproxy.store.spool_files import (
+    SUFFIX,
+    TORN,
+    AppendFile,
+    Found,
+    Header,
+    ReadFile,
+    spool_files,
+    spool_folder,
+    spool_folders,
+    sync_folder,
+)
+from polarproxy.store.spool_index import Held, Index
 from polarproxy.store.spool_records import Subject, decode, subject
 from polarproxy.store.writer import NewCall
 
@@ -36,17 +46,6 @@ FILE_BYTES = 1 << 20
 _LOCK = "lock"
 _NOTHING = Subject(None, None, None, None)
 """Of a record that cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A record in the spool."""
-
-    key: int
-    file: int
-    offset: int
-    length: int
-    about: Subject
 
 
 @dataclass(slots=True)
@@ -81,12 +80,7 @@ class Spool:
     refused: list[Refusal] = field(default_factory=list)
     _appending: threading.Lock = field(default_factory=threading.Lock)
     _guard: threading.Lock = field(default_factory=threading.Lock)
-    _held: dict[int, Held] = field(default_factory=dict)
-    _sessions: Counter[str] = field(default_factory=Counter)
-    _calls: Counter[str] = field(default_factory=Counter)
-    _next: dict[str, int] = field(default_factory=dict)
-    _bytes: int = 0
-    _keys: int = 0
+    _index: Index = field(default_factory=Index)
     _files: dict[int, _File] = field(default_factory=dict)
     _last: int = 0
     _open: AppendFile | None = None
@@ -95,12 +89,12 @@ class Spool:
     """The file that was read last, by its number."""
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._index)
 
     @property
     def size(self) -> int:
         """Bytes of the records that wait."""
-        return self._bytes
+        return self._index.bytes
 
     @property
     def warnings(self) -> list[str]:
@@ -118,15 +112,15 @@ class Spool:
 
     def holds_session(self, session_id: str) -> bool:
         """Whether the session, or a call of it, waits."""
-        return session_id in self._sessions
+        return self._index.holds_session(session_id)
 
     def holds_call(self, call_id: str) -> bool:
         """Whether the call, or a fact of it, waits."""
-        return call_id in self._calls
+        return self._index.holds_call(call_id)
 
     def next_ordinal(self, session_id: str) -> int:
         """The ordinal beyond those of all calls of a session that wait; 0 when none does."""
-        return self._next.get(session_id, 0)
+        return self._index.next_ordinal(session_id)
 
     def append(self, records: Sequence[tuple[bytes, Subject]]) -> None:
         """Returns when they are on the disk; raises `OSError`, and then none of them is in the spool."""
@@ -160,28 +154,18 @@ class Spool:
             self._drop_if_empty(self._last)
 
     def _hold(self, file: int, found: Found, about: Subject) -> Held:
-        held = Held(self._keys, file, found.offset, len(found.data), about)
-        self._held[held.key] = held
-        self._keys += 1
-        self._bytes += held.length
         self._files[file].held += 1
-        if about.session_id is not None:
-            self._sessions[about.session_id] += 1
-            if about.ordinal is not None:
-                self._next[about.session_id] = max(self._next.get(about.session_id, 0), about.ordinal + 1)
-        if about.call_id is not None:
-            self._calls[about.call_id] += 1
-        return held
+        return self._index.add(file, found.offset, len(found.data), about)
 
     def oldest(self, count: int) -> list[Held]:
         """The first records, in the order in which they came."""
         with self._guard:
-            return list(islice(self._held.values(), count))
+            return self._index.oldest(count)
 
     def places(self) -> list[Place]:
         """Of the calls that came without one."""
         with self._guard:
-            return [held.about.place for held in self._held.values() if held.about.place is not None]
+            return self._index.places()
 
     def read(self, held: Held) -> Item:
         """The item of a record, as it was given; raises `DamagedRecord`."""
@@ -203,9 +187,9 @@ class Spool:
         with self._guard:
             for one in held:
                 self._let_go(one)
-        if not self._held:
+        if not self._index:
             with self._appending:
-                if not self._held and self._open is not None:
+                if not self._index and self._open is not None:
                     self._end_file()
 
     def refuse(self, held: Held, why: str) -> None:
@@ -217,13 +201,7 @@ class Spool:
             self._let_go(held)
 
     def _let_go(self, held: Held) -> None:
-        del self._held[held.key]
-        self._bytes -= held.length
-        about = held.about
-        if about.session_id is not None and _one_less(self._sessions, about.session_id):
-            self._next.pop(about.session_id, None)
-        if about.call_id is not None:
-            _one_less(self._calls, about.call_id)
+        self._index.remove(held)
         self._files[held.file].held -= 1
         self._drop_if_empty(held.file)
 
@@ -249,8 +227,8 @@ class Spool:
         paths = spool_files(self.folder)
         for path in paths:
             self._load(path, last=path == paths[-1])
-        if self._held:
-            log.warning("the spool %s holds %d records from before", self.folder, len(self._held))
+        if self._index:
+            log.warning("the spool %s holds %d records from before", self.folder, len(self._index))
 
     def _load(self, path: Path, *, last: bool) -> None:
         number = int(path.stem)
@@ -288,25 +266,6 @@ class Spool:
             opened.seek(read.end)
             file.path.with_name(f"{file.path.name}.{read.end}{TORN}").write_bytes(opened.read())
             opened.truncate(read.end)
-
-
-def _one_less(counts: Counter[str], key: str) -> bool:
-    """Whether that was the last one."""
-    counts[key] -= 1
-    if counts[key]:
-        return False
-    del counts[key]
-    return True
-
-
-def spool_folder(folder: Path, worker: int | None) -> Path:
-    """That of one of several processes; `worker` None: it is the only one, and has the folder itself."""
-    return folder if worker is None else folder / f"worker-{worker}"
-
-
-def spool_folders(folder: Path) -> list[Path]:
-    """The folder itself and those of workers in it, whoever has them."""
-    return [folder, *sorted(folder.glob("worker-*"))]
 
 
 def warn_of_strays(folder: Path, workers: Iterable[int | None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -102,6 +103,9 @@ class AppendFile:
 
     def close(self) -> None:
         """Nothing more is appended."""
+        with suppress(OSError):
+            # What was begun and did not end is no record.
+            os.ftruncate(self._file, self.size)
         os.close(self._file)
 
 
@@ -178,6 +182,16 @@ class ReadFile:
 def spool_files(folder: Path) -> list[Path]:
     """The files of a spool, oldest first."""
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+
+
+def spool_folder(folder: Path, worker: int | None) -> Path:
+    """That of one of several processes; `worker` None: it is the only one, and has the folder itself."""
+    return folder if worker is None else folder / f"worker-{worker}"
+
+
+def spool_folders(folder: Path) -> list[Path]:
+    """The folder itself and those of workers in it, whoever has them."""
+    return [folder, *sorted(folder.glob("worker-*"))]
 
 
 def sync_folder(folder: Path) -> None:

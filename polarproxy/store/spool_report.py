@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool, DamagedRecord
-from polarproxy.store.spool import spool_folders
-from polarproxy.store.spool_files import ReadFile, spool_files
+from polarproxy.store.spool_files import ReadFile, spool_files, spool_folders
 from polarproxy.store.spool_records import decode
 from polarproxy.store.writer import Fact, NewCall
 

@@ -173,7 +173,8 @@ def main(program: Program) -> int:
         try:
             outcome = asyncio.run(_run(program, options, work, console))
         except (RuntimeError, TimeoutError) as error:
-            console.print(f"it did not recover: {str(error) or 'nothing came any more'}", style="red", markup=False)
+            why = str(error) or "nothing came any more"
+            console.print(f"it did not recover: {why}", style="red", markup=False, soft_wrap=True)
             return 1
     for fault in outcome.faults[:40]:
         console.print(fault, style="red", markup=False, soft_wrap=True)

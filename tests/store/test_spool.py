@@ -9,8 +9,8 @@ import pytest
 from polarproxy.errors import BadSpool
 from polarproxy.store import spool as spool_module
 from polarproxy.store.places import Place
-from polarproxy.store.spool import Spool, open_spool, spool_folder, spool_folders, warn_of_strays
-from polarproxy.store.spool_files import spool_files
+from polarproxy.store.spool import Spool, open_spool, warn_of_strays
+from polarproxy.store.spool_files import spool_files, spool_folder, spool_folders
 from polarproxy.store.spool_records import encode, subject
 from polarproxy.store.spool_report import report
 from polarproxy.store.writer import Fact, Item

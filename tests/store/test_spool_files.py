@@ -134,10 +134,22 @@ def test_a_full_disk_leaves_the_records_before(tmp_path: Path, monkeypatch: pyte
     with room_for(room, monkeypatch), pytest.raises(OSError, match="No space"):
         file.append([b"second", b"third" * 20])
     assert read(file.path) in ([b"first"], [b"first", b"second"])
-    # There is room again: nothing of what was refused stands between the records.
+    # There is room again: nothing of what was refused stands between the records, nor after them.
     file.append([b"4"])
     assert read(file.path) == [b"first", b"4"]
     file.close()
+
+
+def test_what_was_refused_is_not_in_a_file_that_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AppendFile(tmp_path / "0000000001.spool", "d")
+    file.append([b"first"])
+    with room_for(30, monkeypatch), pytest.raises(OSError, match="No space"):
+        file.append([b"second", b"third" * 20])
+    file.close()
+    again = ReadFile(file.path)
+    assert [record.data for record in again.records()] == [b"first"]
+    assert again.end == again.size
+    again.close()
 
 
 def test_a_group_whose_flush_failed_leaves_nothing_behind_what_comes_next(

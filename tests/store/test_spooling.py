@@ -333,6 +333,22 @@ async def test_places_are_given_in_order_of_arrival_whatever_ends_first(keeping:
 
 
 @ON_POSTGRESQL
+async def test_calls_under_way_get_their_places_when_the_database_is_back(keeping: Keeping, away: Away) -> None:
+    """Else each of them would go through the spool in its turn, and the next one of its session too, without end."""
+    async with keeping() as kept:
+        before = await kept.arrive("c0")
+        with away():
+            await kept.write(before)
+            under_way = await kept.arrive("c1")
+            assert under_way.place is not None
+            assert under_way.place.waits
+        await kept.drained()
+        assert not under_way.place.waits
+        await kept.write(under_way)
+        assert (len(kept.spool), kept.ids()) == (0, ["c0", "c1"])
+
+
+@ON_POSTGRESQL
 async def test_a_place_that_waits_is_given_before_the_next_one_that_is_asked_for(keeping: Keeping) -> None:
     async with keeping() as kept:
         kept.spool.away = True
