@@ -16,6 +16,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from polarproxy.wire.neutral.request import Media, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from polarproxy.wire.neutral.request import Message, Part, Request
 
 _Plain: TypeAlias = str | int | bool | list["_Plain"] | None
+
+_encode = msgspec.json.Encoder().encode
 
 _TEMPLATE_MEMBERS = ("add_special_tokens", "chat_template", "chat_template_kwargs", "documents")
 """Members of an engine's request, besides tools and reasoning, on which the head of a prompt depends."""
@@ -150,5 +154,9 @@ def head_meaning(request: Request) -> bytes:
 
 def encoded(value: _Plain) -> bytes:
     """As bytes, of which none is a prefix of another's."""
-    text = json.dumps(value, separators=(",", ":")).encode()
+    try:
+        text = _encode(value)
+    except UnicodeEncodeError:
+        # Half a character, as JSON can escape it.
+        text = json.dumps(value).encode()
     return len(text).to_bytes(8, "little") + text

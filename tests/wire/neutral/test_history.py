@@ -196,6 +196,14 @@ def test_ids_that_a_client_uses_again_mean_the_later_call() -> None:
     assert asked("call_0", "call_0") == asked("a", "b")
 
 
+def test_half_characters_have_a_meaning() -> None:
+    def said(text: str) -> bytes:
+        return turns(Request(None, (Message("user", (Text(text),)), Message("assistant", (Text("a"),)))))[0].key
+
+    assert said("\ud800") == said("\ud800")
+    assert len({said(text) for text in ("\ud800", "\ud801", "\\ud800", "")}) == 4
+
+
 def test_results_without_ids_answer_in_order() -> None:
     calls = (ToolUse("", "a", "{}"), ToolUse("", "b", "{}"))
     results = tuple(ToolResult("", (Text(text),)) for text in ("one", "two"))
