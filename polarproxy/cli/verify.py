@@ -93,7 +93,8 @@ def _as_json(checked: Sequence[SessionIntegrity], damaged: dict[str, str], lates
 def _session(found: SessionIntegrity, latest: int) -> dict[str, Any]:
     lag = None if found.versions is None else found.versions.lag(latest)
     findings = [asdict(finding) | {"severity": finding.severity} for finding in found.findings]
-    return asdict(found) | {"findings": findings, "sound": found.sound, "lag": lag}
+    told = {name: value for name, value in asdict(found).items() if name != "errors"}
+    return told | {"findings": findings, "sound": found.sound, "lag": lag}
 
 
 def _total(checked: Sequence[SessionIntegrity], severity: Severity) -> dict[str, int]:

@@ -7,6 +7,7 @@ the result of the tool call that made it. Where the record does not show the tur
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from polarproxy.model import Call
     from polarproxy.trajectory.forest import Forest
     from polarproxy.trajectory.kinds import Judged
+
+
+_NEAR = 4
+"""How many requests of an agent are looked at before and after another one began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +81,52 @@ def _agent(name: str, calls: Sequence[Call], makers: Mapping[str, Sequence[Call]
     if not is_subagent:
         return Agent(name, ids, is_subagent=False)
     said = identity(calls[0])
-    parent = said.parent or _teller(name, makers)
+    parent = said.parent
+    told = _told(name, calls[0], makers.items() if parent is None else [(parent, makers.get(parent, ()))])
+    if told is not None:
+        parent = told.by
     if parent is None or parent not in makers:
         why = f"its parent {parent} made no call here" if parent is not None else "nothing shows who made it"
         return Agent(name, ids, True, parent, None, f"{why}; it hangs under the session")
-    spawned_by, evidence = _spawn(name, said, calls[0], makers[parent])
+    spawned_by, evidence = _spawn(told, said, calls[0], makers[parent])
     return Agent(name, ids, True, parent, spawned_by, evidence)
 
 
-def _teller(name: str, makers: Mapping[str, Sequence[Call]]) -> str | None:
-    """The one agent whose requests tell this agent's id. None: none does, or several."""
-    telling = [other for other, calls in makers.items() if other != name and any(_tells(call, name) for call in calls)]
-    return telling[0] if len(telling) == 1 else None
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The first request that tells an agent's id."""
+
+    by: str
+    request: Call
+    before: Call | None
+    """The call of the same agent before that request, whose reply made the agent. None: there is none."""
 
 
-def _tells(call: Call, name: str) -> bool:
-    return name.encode("utf-8", "replace") in call.request_body
+def _told(name: str, first: Call, makers: Iterable[tuple[str, Sequence[Call]]]) -> _Told | None:
+    """Who told the id of an agent first. None: nobody, of those who asked something about when it began."""
+    found = [
+        told for maker, calls in makers if maker != name and (told := _told_by(maker, name, first, calls)) is not None
+    ]
+    return min(found, key=lambda told: told.request.ordinal, default=None)
 
 
-def _spawn(name: str, said: Identity, first: Call, parents: Sequence[Call]) -> tuple[str | None, str]:
+def _told_by(maker: str, name: str, first: Call, calls: Sequence[Call]) -> _Told | None:
+    needle = name.encode("utf-8", "replace")
+    at = bisect_left(calls, first.ordinal, key=lambda call: call.ordinal)
+    # Bodies are long and hold the whole history; the id is news in the one that answers the call that made the agent.
+    for index in range(max(0, at - _NEAR), min(len(calls), at + _NEAR)):
+        if needle in calls[index].request_body:
+            while index and needle in calls[index - 1].request_body:
+                index -= 1
+            return _Told(maker, calls[index], calls[index - 1] if index else None)
+    return None
+
+
+def _spawn(told: _Told | None, said: Identity, first: Call, parents: Sequence[Call]) -> tuple[str | None, str]:
     """The parent's call that made an agent, and how that is known."""
+    if told is not None and told.before is not None:
+        return told.before.call_id, f"the parent's next request, {told.request.call_id}, tells its id"
     before = [call for call in parents if call.ordinal < first.ordinal]
-    told = next((call for call in parents if _tells(call, name)), None)
-    if told is not None:
-        earlier = [call for call in parents if call.ordinal < told.ordinal]
-        if earlier:
-            return earlier[-1].call_id, f"the parent's next request, {told.call_id}, tells its id"
     in_turn = [call for call in before if said.parent_turn is not None and identity(call).turn == said.parent_turn]
     if len(in_turn) == 1:
         return in_turn[0].call_id, "its headers name the parent's turn, in which one call came before it"

@@ -40,6 +40,8 @@ class SessionIntegrity:
     calls: int
     rows: int
     findings: tuple[Finding, ...]
+    errors: tuple[Finding, ...]
+    """Those of the findings that are errors."""
     captured_tokens: int
     trained_tokens: int
     coverage: float | None
@@ -59,13 +61,12 @@ class SessionIntegrity:
     @property
     def sound(self) -> bool:
         """Whether there is no error."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+        return not self.errors
 
     def refused(self, branch: Branch) -> tuple[Code, ...]:
         """The errors in what a branch trains, each code once; empty for a row that may be exported."""
         trained = {turn.node.captured.call.call_id for turn in branch.turns if turn.trained}
-        codes = {f.code for f in self.findings if f.severity is Severity.ERROR and f.call_id in trained}
-        return tuple(sorted(codes))
+        return tuple(sorted({finding.code for finding in self.errors if finding.call_id in trained}))
 
 
 def check_session(judged: Judged, trajectory: Trajectory, besides: Iterable[Finding] = ()) -> SessionIntegrity:
@@ -76,6 +77,7 @@ def check_session(judged: Judged, trajectory: Trajectory, besides: Iterable[Find
         calls=len(judged.calls),
         rows=len(trajectory.branches),
         findings=tuple(findings),
+        errors=tuple(finding for finding in findings if finding.severity is Severity.ERROR),
         captured_tokens=trajectory.captured_tokens,
         trained_tokens=trajectory.trained_tokens,
         coverage=trajectory.coverage,

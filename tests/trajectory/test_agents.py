@@ -70,6 +70,30 @@ def test_a_sub_agent_hangs_under_the_call_whose_result_tells_its_id(
     assert agent == Agent(name, ("s-c2", "s-c4"), True, parent, "s-c1", "the parent's next request, s-c3, tells its id")
 
 
+def test_an_id_that_was_told_long_before_is_found_where_it_was_told_first() -> None:
+    """The agent waited for its turn while its parent went on."""
+    main = [asked(place, [1, place], claude(), "" if place < 2 else "a1") for place in range(9)]
+    agent = the_sub_agent(*main, asked(9, [7], claude("a1")))
+    assert (agent.parent, agent.spawned_by) == ("session", "s-c1")
+
+
+def test_an_id_that_is_mentioned_much_later_is_no_evidence() -> None:
+    later = [asked(1 + place, [1, place], claude(), "a1" if place > 4 else "") for place in range(8)]
+    agent = the_sub_agent(asked(0, [7], claude("a1")), *later)
+    assert (agent.parent, agent.spawned_by) == (None, None)
+
+
+def test_of_two_who_tell_an_id_the_first_made_the_agent() -> None:
+    agent = the_sub_agent(
+        asked(0, [1], claude()),
+        asked(1, [2], {"x-session-id": "other"}),
+        asked(2, [7], claude("a1")),
+        asked(3, [2, 101, 3], {"x-session-id": "other"}, "a1"),
+        asked(4, [1, 100, 2], claude(), "a1"),
+    )
+    assert (agent.parent, agent.spawned_by) == ("other", "s-c1")
+
+
 def test_a_title_makes_no_agent() -> None:
     """It has the same agent's id, and may come between the call that made one and the request that tells of it."""
     title = Shape(3, (), False, opening("You are a title generator."))
