@@ -52,6 +52,8 @@ class Program:
     """Whether the proxy is to serve when a round begins."""
     patience: float = 10.0
     """Seconds that the proxy waits for the database; what happens may last longer."""
+    arguments: tuple[str, ...] = ()
+    """More of them for `polarproxy serve`."""
     place: Callable[[str, Path], AbstractContextManager[Database]] = a_database
     """Makes the database."""
 
@@ -119,7 +121,7 @@ async def run(
 ) -> Outcome:
     """Runs so many rounds. Raises RuntimeError or TimeoutError when the proxy does not recover."""
     # The database has a third of the time when there is a spool.
-    arguments = ["--store-timeout", str(program.patience * 3 if spool else program.patience)]
+    arguments = [*program.arguments, "--store-timeout", str(program.patience * 3 if spool else program.patience)]
     arguments += ["--spool", str(work / "spool")] if spool else []
     with program.place(kind, work) as database:
         async with a_stage(database, work, arguments, seed=seed, clients=clients) as stage:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import cut_network, fill_disk, kill_both, kill_proxy, lock_database, stop_postgres
+from tests.crash import cut_network, fill_disk, kill_both, kill_proxy, kill_worker, lock_database, stop_postgres
 from tests.crash.program import Program, run
 from tests.postgres import MISSING, binaries
 
@@ -20,6 +20,7 @@ PROGRAMS = [
     (program, kind, spool)
     for program, spool in (
         (kill_proxy.PROGRAM, False),
+        (kill_worker.PROGRAM, False),
         (stop_postgres.PROGRAM, False),
         (cut_network.PROGRAM, False),
         (lock_database.PROGRAM, False),
