@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from polarproxy.errors import BadExport
 from polarproxy.export.crediting import ADVANTAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PANEL = "Credit"
 
@@ -35,6 +39,12 @@ MaxLag = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+ComponentWeight = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="gdpo: NAME=NUMBER, negative for a penalty; 1 for the others; repeatable.", rich_help_panel=_PANEL
+    ),
+]
 Gamma = Annotated[float, typer.Option(help="gtpo: discount of later turns.", rich_help_panel=_PANEL)]
 FormatPenalty = Annotated[
     float, typer.Option(help="gtpo: what a turn gets that breaks the format.", rich_help_panel=_PANEL)
@@ -56,3 +66,15 @@ OverlongLimit = Annotated[
 OverlongBuffer = Annotated[
     int, typer.Option(min=1, help="dapo: the penalty begins so many tokens before it.", rich_help_panel=_PANEL)
 ]
+
+
+def weights(texts: Iterable[str]) -> dict[str, float]:
+    """Weights by name, from NAME=NUMBER; raises `BadExport`."""
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise BadExport(f"{text!r} is no weight of a component; write NAME=NUMBER") from error
+    return found

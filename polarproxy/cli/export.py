@@ -58,6 +58,7 @@ def export(
     overlong: flags.Overlong = "filter",
     overlong_limit: flags.OverlongLimit = None,
     overlong_buffer: flags.OverlongBuffer = 1024,
+    component_weight: flags.ComponentWeight = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -77,6 +78,7 @@ def export(
             overlong=overlong,
             overlong_limit=overlong_limit,
             overlong_buffer=overlong_buffer,
+            component_weights=flags.weights(component_weight or ()),
             subagents=subagents,
         )
         options = Options(

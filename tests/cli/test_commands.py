@@ -114,6 +114,19 @@ def test_components_are_normalised_one_by_one(polarproxy: Command, db: str) -> N
     assert done.json["left_out"]["sessions"] == {"no_components": 1}
 
 
+def test_components_have_weights(polarproxy: Command, db: str) -> None:
+    polarproxy("reward", "set", "good", "1", "--component", "tests=1", "--component", "long=0.5", "--db", db)
+    polarproxy("reward", "set", "bad", "0", "--component", "tests=0", "--component", "long=0.1", "--db", db)
+
+    def signs(*weights: str) -> dict[str, float]:
+        polarproxy("export", "--out", "rows.jsonl", "--advantage", "gdpo", *weights, "--db", db)
+        rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+        return {row["session_id"]: max(row["advantages"], key=abs) > 0 for row in rows}
+
+    assert signs() == {"good": True, "bad": False}
+    assert signs("--component-weight", "long=-2") == {"good": False, "bad": True}
+
+
 def test_groups_without_spread_can_stop_an_export(polarproxy: Command, db: str) -> None:
     polarproxy("reward", "set", "bad", "1", "--db", db)
     done = polarproxy("export", "--out", "rows.jsonl", "--on-collapse", "fail", "--db", db)
@@ -146,6 +159,7 @@ def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, d
         ["--weighting", "per_day"],
         ["--gamma", "2"],
         ["--overlong", "penalty"],
+        ["--component-weight", "tests"],
         ["--max-lag", "-1"],
     ],
     ids=str,

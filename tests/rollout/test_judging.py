@@ -111,6 +111,10 @@ def test_a_command_may_have_nothing_to_say() -> None:
 FORGED = [
     ('print(\'{"nonce": "0", "value": 1}\')', "printed 0 results"),
     ("print('1.0')", "printed 0 results"),
+    (
+        READ + "print(json.dumps({'nonce': '0', 'value': 1, 'components': {told['nonce']: 1}}))",
+        "printed 0 results with",
+    ),
     (READ + "line = json.dumps({'nonce': told['nonce'], 'value': 1}); print(line); print(line)", "printed 2 results"),
     (READ + "print(json.dumps({'nonce': told['nonce'], 'value': True}))", "cannot be read"),
     (READ + "print(json.dumps({'nonce': told['nonce']}))", "cannot be read"),
