@@ -56,6 +56,10 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
     if unreadable is not None:
         error = unreadable if error is None else f"{error}; {unreadable}"
         status = CallStatus.ENGINE_ERROR if status is CallStatus.COMPLETED else status
+    caveat = request.caveat or (None if prompted is None else prompted.caveat(capture))
+    if prompted is not None and status is CallStatus.COMPLETED and caveat is None:
+        # What broke off, or was sampled after an unknown prompt, is nothing to go on from.
+        completions = prompted.marked(completions)
     has_ids = capture.prompt is not None and any(len(completion.token_ids) for completion in completions)
     return Call(
         call_id=exchange.call_id,
@@ -73,7 +77,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         requested_model=asking.model,
         served_model=capture.model,
         prompt_token_ids=capture.prompt,
-        completions=completions if prompted is None else prompted.marked(completions, status),
+        completions=completions,
         token_source=TokenSource.ENGINE if has_ids else TokenSource.NONE,
         usage=capture.usage,
         sampling=_sampling(request.sampling, capture.applied, exchange.facts),
@@ -82,7 +86,7 @@ def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy
         tools_digest=request.tools_digest,
         shape=asking.shape,
         template_digest=exchange.facts.template_digest,
-        caveat=request.caveat or (None if prompted is None else prompted.caveat(capture)),
+        caveat=caveat,
         losses=tuple(asking.losses),
         engine_request_id=capture.request_id,
         policy_version_min=min(exchange.policy_version, policy_version),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadReply
-from polarproxy.model import CallStatus, Caveat, FallbackReason, Prompting, PromptOutcome, TurnMark
+from polarproxy.model import Caveat, FallbackReason, Prompting, PromptOutcome, TurnMark
 from polarproxy.proxy.exact.known import KnownTurn
 from polarproxy.wire.chat.stream import PieceReader
 from polarproxy.wire.chat.unfold import unfold
@@ -95,9 +95,9 @@ class Prompted:
         """Why what was sampled is not what the policy said after the recorded prompt. None: it is."""
         return Caveat.OTHER_PROMPT if self.judge(capture).outcome is PromptOutcome.FAULT else None
 
-    def marked(self, completions: tuple[Completion, ...], status: CallStatus) -> tuple[Completion, ...]:
-        """The completions with what a later request that repeats them is recognised by."""
-        if status is not CallStatus.COMPLETED or self.request is None or self.template is None or self._reader is None:
+    def marked(self, completions: tuple[Completion, ...]) -> tuple[Completion, ...]:
+        """The completions of a whole reply with what a later request that repeats them is recognised by."""
+        if self.request is None or self.template is None or self._reader is None:
             return completions
         turns, template = reply_turns(self.request, fold(self._pieces)), self.template
         marks = {
@@ -112,7 +112,7 @@ class Prompted:
     def stored(self, call: Call) -> list[KnownTurn]:
         """The reply as turns that requests may go on from."""
         prompt = call.prompt_token_ids
-        if prompt is not None and call.caveat is None:
+        if prompt is not None:
             self.known = [
                 KnownTurn(call.call_id, one.index, call.ordinal, one.mark, False, prompt, one)
                 for one in call.completions

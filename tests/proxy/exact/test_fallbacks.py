@@ -10,7 +10,7 @@ import pytest
 from polarproxy.model import CallStatus, FallbackReason, PromptOutcome
 from polarproxy.proxy.exact import prompts
 from polarproxy.trajectory.eligibility import Reason
-from tests.fakes import Tool, compose
+from tests.fakes import Faults, Tool, always, compose
 from tests.fakes.toy_tokenizer import prompt_ids
 from tests.proxy.exact.talk import TOOL, Talk, exact_rig, forced, renders
 from tests.proxy.rig import Rig, until
@@ -57,6 +57,28 @@ async def test_of_the_request(tmp_path: Path, more: list[Any], extra: dict[str, 
         if "messages" not in extra and reason != "media":
             assert list(call.prompt_token_ids or ()) == prompt_ids(sent["messages"], sent["tools"])
         assert rig.parts.exact.outcomes[reason] == 1
+
+
+async def test_a_first_turn_with_media_is_no_exact_one(tmp_path: Path) -> None:
+    async with exact_rig(tmp_path) as rig:
+        talk = Talk(rig, messages=[{"role": "user", "content": [IMAGE]}])
+        assert await ask(talk) == 200
+        assert talk.outcomes() == ["fallback: media"]
+        assert [one.mark for one in talk.calls()[0].call.completions] == [None]
+
+
+async def test_a_reply_that_broke_off_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    async with exact_rig(tmp_path) as rig:
+        rig.engine._script = always(compose("one two three"), faults=Faults(hold_after=4))
+        body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        assert await rig.parts.exact.why_unable(rig.parts.fleet.members[0]) is None
+        async with rig.asking(body) as response:
+            for _ in range(4):
+                await response.content.readuntil(b"\n\n")
+            response.close()
+        (completion,) = (await rig.call()).call.completions
+        assert len(completion.token_ids) == 3
+        assert completion.mark is None
 
 
 async def test_edited_reasoning(tmp_path: Path) -> None:
@@ -186,10 +208,15 @@ async def test_an_engine_that_uses_another_prompt_is_at_fault(tmp_path: Path) ->
         assert [entry.reason for entry in trajectory.left_out] == [Reason.OTHER_PROMPT]
         assert rig.parts.exact.outcomes["fault"] == 1
         # What was sampled after an unknown prompt is nothing to go on from.
+        faulty = talk.calls()[1].call
+        assert [one.mark for one in faulty.completions] == [None]
         rig.engine.takes_prompts = True
         rig.parts.fleet.members[0].doubt()
+        del talk.messages[4:]
+        talk.messages.append({"role": "user", "content": "And after that one?"})
         await talk.turn()
-        assert talk.promptings()[-1].continued is not None
+        continued = talk.promptings()[-1].continued
+        assert continued is None or continued.call_id != faulty.call_id
 
 
 @pytest.mark.parametrize("where", ["template", "request"])
