@@ -43,6 +43,11 @@ def test_a_row_names_tests_that_exist_and_an_outcome(row: list[str]) -> None:
     assert row[4]
 
 
+def test_every_test_that_the_page_names_exists() -> None:
+    named = _TEST.findall(PAGE.read_text())
+    assert [each for each in named if each[1] not in defined_in(ROOT / each[0])] == []
+
+
 def test_a_case_has_one_row() -> None:
     cases = [case for row in rows() for case in row[0].split(", ")]
     assert sorted(set(cases)) == sorted(cases)
