@@ -192,6 +192,7 @@ def _show(found: _Upstreams, as_json: bool) -> None:
         )
         for one in found.upstreams
     ]
-    print_table(f"upstreams, at {found.processes} processes", columns, rows, spare=("id", "logprobs", "engine"))
+    title = "upstreams" if found.processes == 1 else f"upstreams, as {found.processes} processes see them"
+    print_table(title, columns, rows, spare=("id", "logprobs", "engine"))
     for warning in found.warnings:
         errors.print(warning, style="yellow", markup=False)
