@@ -123,6 +123,13 @@ def common(left: TokenIds, right: TokenIds) -> int:
     return size if same.all() else int(np.argmin(same))
 
 
+def common_end(left: TokenIds, right: TokenIds) -> int:
+    """How many tokens both end with."""
+    size = min(len(left), len(right))
+    same = left.array[len(left) - size :] == right.array[len(right) - size :]
+    return size if same.all() else int(np.argmin(same[::-1]))
+
+
 def meeting(there: NDArray[np.int32], here: NDArray[np.int32], *, ended: bool) -> tuple[int, int] | None:
     """How many tokens of each to leave out so that both go on alike, the fewest in all. None: they never do.
 

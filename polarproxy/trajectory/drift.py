@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallKind, FinishReason
-from polarproxy.trajectory.differences import Difference, Spelling, common, meeting
+from polarproxy.trajectory.differences import Difference, Spelling, common, common_end, meeting
 from polarproxy.trajectory.echoes import TAIL, Echoes, grams
 from polarproxy.trajectory.symptoms import classify
 
@@ -31,7 +31,7 @@ _CONVERSATIONS = frozenset({CallKind.MAIN, CallKind.SUBAGENT, CallKind.FALLBACK,
 _SUMMARIES = frozenset({CallKind.COMPACTION, CallKind.SUMMARY})
 _QUOTED, _QUOTED_RUN = 0.5, 4
 """How much of a summary must stand in a prompt for it to be there, told by runs of so many tokens."""
-_COMPARED = 8
+_COMPARED = 64
 """Replies told again that are compared with a prompt; a long conversation tells all of its own again."""
 BEFORE, AFTER = 8, 16
 """Tokens of a window, on either side of where it differs."""
@@ -139,14 +139,22 @@ class _Session:
         )
 
     def _told_again(self, place: int) -> int | None:
-        """The earlier completion that this prompt holds beyond what it shares; of several, what has most in common with it."""
+        """The earlier completion that this prompt tells again beyond what it shares.
+
+        Of several the one before which most is the same too: agents often end their replies alike.
+        """
         nodes, node = self.forest.nodes, self.forest.nodes[place]
-        rest = node.prompt.array[max(0, node.shared - TAIL + 1) :]
-        known = {echo.place for echo in self.echoes.find(rest) if _may_be_told_again(nodes[echo.place], node)}
-        if not known:
+        start = max(0, node.shared - TAIL + 1)
+        found = [
+            echo for echo in self.echoes.find(node.prompt.array[start:]) if _may_be_told_again(nodes[echo.place], node)
+        ]
+        if not found:
             return None
-        youngest = sorted(known.difference(self.forest.ancestors(place)))[-_COMPARED:]
-        return max(youngest, key=lambda other: (common(node.prompt, nodes[other].context), other), default=None)
+        own = set(self.forest.ancestors(place))
+        others = [echo for echo in found if echo.place not in own][-_COMPARED:]
+        told = {echo: common_end(node.prompt.cut(0, start + echo.stop), nodes[echo.place].context) for echo in others}
+        best = max(others, key=lambda echo: (told[echo], echo.place), default=None)
+        return None if best is None else best.place
 
     def _summarised(self, place: int) -> int | None:
         """The youngest earlier summary of which most stands in this prompt."""

@@ -262,6 +262,22 @@ def test_a_reply_without_ids_that_says_what_was_said_before_is_no_drift() -> Non
     assert found(calls, {}) == []
 
 
+def test_of_agents_that_end_their_replies_alike_the_one_that_is_told_again_is_found() -> None:
+    """The head of the second agent's next prompt has more in common with the other agent's, and the end of its reply too."""
+    heads = [
+        f"<|im_start|>system\nAgent. Tools: {tools}.<|im_end|>\n" for tools in ("read, write", "read", "read, wander")
+    ]
+    asks = [f"<|im_start|>user\nTask {name}.<|im_end|>\n" for name in ("one", "two")]
+    replies = [f"Task {name} is done now, and all of its tests are green." for name in ("one", "two")]
+    calls = [
+        turn(0, TOY.encode(heads[0] + asks[0] + BEGIN), Said(TOY.encode(replies[0] + END))),
+        turn(1, TOY.encode(heads[1] + asks[1] + BEGIN), Said(TOY.encode(replies[1] + END))),
+        turn(2, TOY.encode(heads[2] + asks[1] + BEGIN + replies[1] + END + MORE), Said(TOY.encode("Rain." + END))),
+    ]
+    (drift,) = found(calls, everything(calls, TOY))
+    assert (drift.earlier_call_id, drift.drift_class) == ("s-c1", DriftClass.SYSTEM_CHANGED)
+
+
 def test_two_ways_on_from_a_reply_without_glue_are_no_drift() -> None:
     """A client of the completions API appends to the text; one call asks for more of it, another after words of its own."""
     calls = [turn(0, [1], Said([2])), turn(1, [1, 2], Said([3, 4])), turn(2, [1, 2, 5, 6], Said([7]))]
