@@ -31,6 +31,7 @@ RENDERED_FIELDS = (
     "chat_template_kwargs",
     "documents",
     "reasoning_effort",
+    "response_format",
     "add_special_tokens",
 )
 """Members of a chat request, besides the messages, on which the rendering depends. Source: vLLM 0.32, `build_chat_params`."""

@@ -97,8 +97,12 @@ class Probe:
 
 
 def template_settings(fields: Settings) -> dict[str, msgspec.Raw]:
-    """The members of a chat request on which a template's facts depend; of its tools only whether there are any."""
-    given = {name: fields[name] for name in RENDERED_FIELDS if name in fields and name not in ("tools", "tool_choice")}
+    """The members of a chat request on which a template's facts depend; of its tools only whether there are any.
+
+    Tools, their choice and the form of the output differ too often; they stand in what is rendered for each request.
+    """
+    varying = ("tools", "tool_choice", "response_format")
+    given = {name: fields[name] for name in RENDERED_FIELDS if name in fields and name not in varying}
     if bytes(fields.get("tools", b"null")).strip() not in (b"null", b"[]"):
         given["tools"] = msgspec.Raw(msgspec.json.encode(_TOOLS))
     return given

@@ -29,8 +29,8 @@ _Plain: TypeAlias = str | int | bool | list["_Plain"] | None
 
 _encode = msgspec.json.Encoder().encode
 
-_TEMPLATE_MEMBERS = ("add_special_tokens", "chat_template", "chat_template_kwargs", "documents")
-"""Members of an engine's request, besides tools and reasoning, on which the head of a prompt depends."""
+_TEMPLATE_MEMBERS = ("add_special_tokens", "chat_template", "chat_template_kwargs", "documents", "response_format")
+"""Members of an engine's request that have no place in a neutral one, on which the head of a prompt depends."""
 
 
 def _number(text: str) -> float:
@@ -130,26 +130,30 @@ class Meanings:
 
 
 def head_meaning(request: Request) -> bytes:
-    """What stands before the messages: tools, and the settings that a template reads."""
+    """What stands before the messages, or may, in some templates: tools, their choice, the output's form, and settings."""
     tools: list[_Plain] = [
         [
             tool.name,
             tool.description,
-            None if tool.parameters is None else canonical_json(tool.parameters.decode(errors="surrogateescape")),
+            _json(tool.parameters),
             tool.strict,
         ]
         for tool in request.tools
     ]
-    without = request.tool_choice is not None and request.tool_choice.mode == "none"
+    choice, output = request.tool_choice, request.output
+    chosen: list[_Plain] = [] if not tools or choice is None or choice.mode == "auto" else [choice.mode, choice.name]
+    form: list[_Plain] = (
+        [] if output is None else [output.name, output.description, output.strict, _json(output.schema)]
+    )
     reasoning = request.reasoning
-    settings: list[_Plain] = [
-        canonical_json(request.extra[name].decode(errors="surrogateescape"))
-        if request.extra.get(name, b"null") != b"null"
-        else None
-        for name in _TEMPLATE_MEMBERS
-    ]
+    settings: list[_Plain] = [_json(request.extra.get(name)) for name in _TEMPLATE_MEMBERS]
     thinking: list[_Plain] = [] if reasoning is None else [reasoning.enabled, reasoning.effort]
-    return encoded([tools, without, settings, thinking if any(each is not None for each in thinking) else []])
+    return encoded([tools, chosen, form, settings, thinking if any(each is not None for each in thinking) else []])
+
+
+def _json(raw: bytes | None) -> str | None:
+    """A member of a request in one spelling; None where it is absent or null."""
+    return None if raw is None or raw == b"null" else canonical_json(raw.decode(errors="surrogateescape"))
 
 
 def encoded(value: _Plain) -> bytes:

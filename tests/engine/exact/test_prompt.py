@@ -312,6 +312,18 @@ def test_what_changes_nothing_is_no_reason(members: Json) -> None:
     assert isinstance(session.ask(ASK, say(), NEXT, **members).outcome, Exact)
 
 
+def test_what_a_template_may_read_is_rendered_and_nothing_else_is_said() -> None:
+    _, proxy = proxy_of(PLAIN)
+    read = ("model", "tools", "tool_choice", "response_format", "chat_template_kwargs", "reasoning_effort", "documents")
+    fields = {name: msgspec.Raw(b'"x"') for name in (*read, "max_tokens", "stream", "temperature", "metadata")}
+    messages = [msgspec.Raw(json.dumps(each).encode()) for each in (ASK, say(), NEXT)]
+    planned = plan(fields, messages, 1, proxy.facts, same_ids=True)
+    assert isinstance(planned, Plan)
+    for body in (planned.anchor, planned.other, planned.whole):
+        assert json.loads(body).keys() == {*read, "messages"}
+    assert json.loads(planned.head).keys() == {*read, "messages", "add_generation_prompt"}
+
+
 def test_a_conversation_without_a_turn_has_nothing_to_go_on_from() -> None:
     assert Session(PLAIN).ask(SYSTEM, ASK).outcome is None
 

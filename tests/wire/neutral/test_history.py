@@ -109,8 +109,20 @@ DIFFERENT: dict[str, Turn] = {
     "a compacted beginning": sent(assistant(), result(), ask=[{"role": "user", "content": "Summary: weather"}]),
     "another tool list": sent(assistant(), result(), tools=[{"type": "function", "function": {"name": "look"}}]),
     "other settings of the template": sent(assistant(), result(), chat_template_kwargs={"enable_thinking": False}),
+    "a form of the output": sent(assistant(), result(), response_format={"type": "json_object"}),
     "another effort": sent(assistant(), result(), reasoning_effort="high"),
 }
+
+
+def test_some_templates_tell_the_choice_of_a_tool() -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    free = sent(assistant(), result(), tools=tools)
+    assert free.key == sent(assistant(), result(), tools=tools, tool_choice="auto").key
+    named = {"type": "function", "function": {"name": "look"}}
+    others = {
+        sent(assistant(), result(), tools=tools, tool_choice=choice).key for choice in ("none", "required", named)
+    }
+    assert len(others | {free.key}) == 4
 
 
 @pytest.mark.parametrize("how", DIFFERENT)
