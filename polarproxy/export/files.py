@@ -47,6 +47,8 @@ def write_parquet(path: Path, rows: Iterable[Sample], account: Account) -> None:
     ):
         for chunk in _chunks(rows):
             writer.write_table(to_arrow(chunk))
+            # Else it would be held until the next one is complete.
+            chunk.clear()
         writer.add_key_value_metadata({REPORT_KEY: encode_report(account).decode()})
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from polarproxy.model import TOKEN_BYTES, Call, TokenIds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PROMPT = -1
 """The `choice` of a base that is a call's prompt alone."""
@@ -67,19 +67,19 @@ class BaseIndex:
 
     def find(self, session_id: str, prompt: TokenIds) -> Base | None:
         """The base that shares most; None when none shares enough to pay."""
+        tips = self._sessions.get(session_id, ())
+        for tip in reversed(tips):
+            if prompt.startswith(tip.tokens):
+                shared = len(tip.tokens)
+                return Base(tip.call_id, tip.choice, shared) if shared >= _MIN_SHARED else None
         best: Base | None = None
-        for tip in self._candidates(session_id, prompt):
+        for tip in self._candidates(tips, prompt):
             shared = shared_length(tip.tokens, prompt)
             if shared >= _MIN_SHARED and (best is None or shared > best.length):
                 best = Base(tip.call_id, tip.choice, shared)
         return best
 
-    def _candidates(self, session_id: str, prompt: TokenIds) -> Iterator[_Tip]:
-        tips = self._sessions.get(session_id, ())
-        for tip in reversed(tips):
-            if prompt.startswith(tip.tokens):
-                yield tip
-                return
+    def _candidates(self, tips: Iterable[_Tip], prompt: TokenIds) -> Iterator[_Tip]:
         yield from tips
         head = self._heads.get(prompt.raw[: _HEAD * TOKEN_BYTES])
         if head is not None:

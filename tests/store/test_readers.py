@@ -1,6 +1,8 @@
 """Whoever reads everything holds up nobody who writes, and is held up by nobody."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.store.filled import turn
 
 SECONDS = 120
 WRITERS, TURNS = 64, 4
+ROOT = Path(__file__).parents[2]
 
 
 def scan(engine: Engine, path: Path) -> None:
@@ -34,35 +37,53 @@ def scan(engine: Engine, path: Path) -> None:
     assert not survey(engine, path).new
 
 
-async def test_sixty_four_writers_and_a_reader_of_everything(url: str, engine: Engine, tmp_path: Path) -> None:
-    writer, reading, done = Writer(engine), open_database(url), threading.Event()
+def read_until_told(url: str, path: Path) -> None:
+    """In a process of its own: says when it begins, reads until its input ends, says how often it read everything."""
+    reading, done = open_database(url), threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        done.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    rounds = 0
+    print("reading", flush=True)
+    while not done.is_set():
+        scan(reading, path)
+        rounds += 1
+    print(rounds, flush=True)
+
+
+PROGRAM = "import sys; from pathlib import Path; from tests.store.test_readers import read_until_told as read; "
+READ = [sys.executable, "-c", PROGRAM + "read(sys.argv[1], Path(sys.argv[2]))"]
+
+
+async def test_sixty_four_writers_and_a_process_that_reads_everything(url: str, engine: Engine, tmp_path: Path) -> None:
+    writer = Writer(engine)
 
     async def write(number: int) -> None:
         for ordinal in range(TURNS):
             await writer.write(turn(f"s{number}", ordinal), SECONDS)
 
-    def read() -> int:
-        rounds = 0
-        while not done.is_set():
-            scan(reading, tmp_path / "all.polar")
-            rounds += 1
-        return rounds
-
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(read)
-        try:
-            async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as group:
+    command, pipe = [*READ, url, str(tmp_path / "all.polar")], subprocess.PIPE
+    reader = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
+    try:
+        async with asyncio.timeout(SECONDS):
+            assert reader.stdout is not None
+            assert await reader.stdout.readline() == b"reading\n"
+            async with asyncio.TaskGroup() as group:
                 for number in range(WRITERS):
                     group.create_task(write(number))
-        finally:
-            done.set()
-        rounds = await asyncio.wait_for(asyncio.wrap_future(reader), SECONDS)
+            rounds, _ = await reader.communicate(b"")
+    finally:
+        if reader.returncode is None:
+            reader.kill()
     writer.close()
-    assert rounds > 0
+    assert reader.returncode == 0
+    assert int(rounds) > 0
     assert (writer.failed, writer.trouble) == (0, None)
-    scan(reading, tmp_path / "all.polar")
-    assert read_stats(reading).calls == WRITERS * TURNS
-    reading.dispose()
+    scan(engine, tmp_path / "all.polar")
+    assert read_stats(engine).calls == WRITERS * TURNS
 
 
 def test_a_reader_in_the_middle_of_its_work_sees_one_moment(url: str, engine: Engine) -> None:
