@@ -273,4 +273,6 @@ def repetition(tokens: NDArray[np.int32], run: int = 4) -> float:
     for place in range(run):
         mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + tokens[place : place + count].astype(np.uint64)
         mixed ^= mixed >> np.uint64(29)
-    return 1.0 - len(np.unique(mixed)) / count
+    # Sorting and counting changes is several times faster than `np.unique` here.
+    mixed.sort()
+    return float(1.0 - (1 + np.count_nonzero(mixed[1:] != mixed[:-1])) / count)

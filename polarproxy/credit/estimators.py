@@ -12,7 +12,7 @@ import numpy as np
 
 from polarproxy.credit.advantages import dr_grpo, grpo, rloo, soft_overlong, weighted_whitening
 from polarproxy.credit.groups import form_groups, is_flat
-from polarproxy.credit.similarity import ngram_cosine
+from polarproxy.credit.similarity import by_counts, ngram_cosine
 from polarproxy.credit.turns import process_advantages, returns, turn_rewards, whiten_turns
 from polarproxy.errors import InvalidValue
 
@@ -226,11 +226,11 @@ def _shaped(group: Group, options: CreditOptions) -> list[float]:
     successes = [code for code, reward in zip(codes, rewards, strict=True) if reward >= options.success]
     if not successes or not options.alpha:
         return rewards
+    # The built-in one counts n-grams, which it need not do again for every pair.
+    similarity = by_counts() if options.similarity is ngram_cosine else options.similarity
     share = options.alpha / len(successes)
     return [
-        reward + share * sum(options.similarity(code, other) for other in successes)
-        if reward <= options.failure
-        else reward
+        reward + share * sum(similarity(code, other) for other in successes) if reward <= options.failure else reward
         for code, reward in zip(codes, rewards, strict=True)
     ]
 

@@ -47,6 +47,18 @@ def ngram_cosine(left: str, right: str) -> float:
     return counts_cosine(ngrams(left), ngrams(right))
 
 
+def by_counts() -> Similarity:
+    """As `ngram_cosine`, counting each text once for as long as it is used."""
+    known: dict[str, Counter[tuple[str, ...]]] = {}
+
+    def counted(text: str) -> Counter[tuple[str, ...]]:
+        if text not in known:
+            known[text] = ngrams(text)
+        return known[text]
+
+    return lambda left, right: counts_cosine(counted(left), counted(right))
+
+
 def by_embedding(embed: Callable[[str], Sequence[float]]) -> Similarity:
     """The similarity by any embedding: its cosine, negative ones as 0. Each text is embedded once."""
     known: dict[str, NDArray[np.float64]] = {}
