@@ -63,8 +63,7 @@ def report(
 
 def _observed(repository: Repository, recipes: Sequence[Recipe], session: Session) -> Observed:
     rebuilt = rebuild(session.session_id, repository.calls(session.session_id), recipes, session.harness)
-    sampled = [turn.node.completion.token_ids.array for turn in trained_turns(rebuilt.trajectory)]
-    return observed(of_trajectory(session, rebuilt.trajectory), session.created_at, sampled)
+    return observed(of_trajectory(session, rebuilt.trajectory), session.created_at, trained_turns(rebuilt.trajectory))
 
 
 def _print(found: Collapse) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from polarproxy.credit.groups import Group
     from polarproxy.credit.rollouts import Rollout
+    from polarproxy.trajectory.branches import Turn
 
     Values = NDArray[np.float64]
 
@@ -44,6 +45,8 @@ class Observed:
     """Sampled tokens. None: not known."""
     repetition: float | None = None
     """The share of runs of four sampled tokens that were sampled before. None: nobody looked."""
+    policy_version: int | None = None
+    """The oldest weights that sampled it. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,14 @@ def observe(
     components = tuple(_component(name, groups, shares) for name in names)
     outcome = outcome if outcome is not None else names[0] if names else None
     trends = tuple(_trends(sessions, names))
+    # Without other weights a change over time is one of the tasks, not of the policy.
+    learns = len({one.policy_version for one in sessions} - {None}) > 1
+    hacking = _hacking_signs({one.name: one for one in trends}, outcome) if learns else []
     return Collapse(
         groups=tuple(_group(group) for group in groups),
         components=components,
         trends=trends,
-        signs=(*_collapse_signs(groups, components), *_hacking_signs({one.name: one for one in trends}, outcome)),
+        signs=(*_collapse_signs(groups, components), *hacking),
     )
 
 
@@ -255,12 +261,13 @@ def _does(one: Trend) -> str:
     return "falls" if one.verdict == "falls" else "does not"
 
 
-def observed(rollout: Rollout, made_at: datetime, sampled: Sequence[NDArray[np.int32]]) -> Observed:
-    """A session with the tokens of its trained turns, int32 `[n]` each."""
-    if not sampled:
+def observed(rollout: Rollout, made_at: datetime, turns: Sequence[Turn]) -> Observed:
+    """A session with its trained turns."""
+    if not turns:
         return Observed(rollout, made_at)
-    tokens = np.concatenate(list(sampled))
-    return Observed(rollout, made_at, len(tokens), repetition(tokens))
+    tokens = np.concatenate([turn.node.completion.token_ids.array for turn in turns])
+    version = min(turn.node.captured.call.policy_version_min for turn in turns)
+    return Observed(rollout, made_at, len(tokens), repetition(tokens), version)
 
 
 def repetition(tokens: NDArray[np.int32], run: int = 4) -> float:

@@ -222,9 +222,8 @@ class Collection:
 
     def _observe(self, session: Session, trajectory: Trajectory) -> None:
         rollout = self._crediting.rollouts.get(session.session_id)
-        sampled = [turn.node.completion.token_ids.array for turn in trained_turns(trajectory)]
         if rollout is not None:
-            self.account.observed.append(observed(rollout, session.created_at, sampled))
+            self.account.observed.append(observed(rollout, session.created_at, trained_turns(trajectory)))
 
     def _count_turns(self, session: Session, trajectory: Trajectory, credit: SessionCredit | None) -> None:
         if credit is not None:

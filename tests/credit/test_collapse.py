@@ -1,5 +1,6 @@
 """The monitor, on groups whose figures are worked out by hand."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -105,13 +106,18 @@ def test_trends() -> None:
 
 def test_what_rises_while_the_outcome_does_not_is_a_sign() -> None:
     rollouts = [rollout(f"s{place:02}", place / 10, correct=float(place % 2), polite=place / 10) for place in range(16)]
-    watched = [Observed(one, WHEN + timedelta(seconds=place), 100 + place, 0.1) for place, one in enumerate(rollouts)]
+    watched = [
+        Observed(one, WHEN + timedelta(seconds=place), 100 + place, 0.1, place // 4)
+        for place, one in enumerate(rollouts)
+    ]
     signs = [sign for sign in observe(watched).signs if "while" in sign]
     assert signs == [
         "polite rises (0.35 to 1.15) while correct does not",
         "length rises (104 to 112) while correct does not",
         "the reward rises (0.35 to 1.15) while correct does not",
     ]
+    same = [replace(one, policy_version=3) for one in watched]
+    assert [sign for sign in observe(same).signs if "while" in sign] == []
     assert [sign for sign in observe(watched, outcome="polite").signs if "while" in sign] == []
 
 
