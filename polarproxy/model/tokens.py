@@ -67,6 +67,10 @@ class TokenIds:
         """Whether these ids begin with all of `prefix`."""
         return self.raw.startswith(prefix.raw)
 
+    def endswith(self, suffix: TokenIds) -> bool:
+        """Whether these ids end with all of `suffix`."""
+        return self.raw.endswith(suffix.raw)
+
     def cut(self, start: int, stop: int | None = None) -> TokenIds:
         """The ids `[start:stop]`, counted in tokens."""
         return TokenIds(self.raw[start * TOKEN_BYTES : None if stop is None else stop * TOKEN_BYTES])

@@ -1,6 +1,6 @@
 """Finding out how a chat template ends turns: what to render, and what the renderings say.
 
-Turns with and without tool calls, each before what may follow it, are rendered after three different beginnings of a
+Turns with and without tool calls, each before what may follow it, are rendered after different beginnings of a
 conversation. Where the same tokens follow the turn each time, a short rendering will do for long conversations too.
 """
 
@@ -15,13 +15,12 @@ import msgspec
 from polarproxy.engine.exact.conversation import FIRST, RENDERED_FIELDS, SECOND, render_body, user
 from polarproxy.engine.exact.cut import common_prefix, end_of_words, overlap
 from polarproxy.engine.exact.template import Refused, Standing, TemplateFacts
-from polarproxy.model import FallbackReason
+from polarproxy.model import FallbackReason, TokenIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from polarproxy.engine.exact.conversation import Json, Settings
-    from polarproxy.model import TokenIds
 
 _WORDS = ("maple", "tiger")
 """What everything but the turns says."""
@@ -61,8 +60,11 @@ _HEADS: tuple[tuple[Json, ...], ...] = (
     (user(),),
     (_system(), _USER, _text(), _USER, _text(), _USER),
     (_USER, _called("walk"), _result(), _text(), _USER, _called("walk", "swim"), _result(), _result(place=1)),
+    (_system("/no_think"), *(user("/no_think"), _text("/think")) * 12, user("/no_think")),
 )
-"""Beginnings. The first is the one that short renderings stand after."""
+"""Beginnings. The first is the one that short renderings stand after. The last is long, and says what some templates heed:
+SmolLM3 and Nemotron begin a turn otherwise after a system prompt with `/no_think`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def probe(fields: Settings) -> Probe:
     for wording, word in enumerate((FIRST, SECOND)):
         wanted["alone", 0, wording] = render_body(given, [*_HEADS[0], _text(word)], prompt=False)
     wanted["prompt", 0, 0] = render_body(given, _HEADS[0])
+    answered = [*_HEADS[0], _called("walk", word=FIRST), _result()]
+    wanted["called", 0, 0] = render_body(given, answered, prompt=False)
     used = [*_HEADS[0], _called("walk", word=FIRST, ids="used"), _result(ids="used")]
     wanted["ids", 0, 0] = render_body(given, used)
     return Probe(tuple(wanted.values()), tuple(wanted))
@@ -136,13 +140,20 @@ def read(probe: Probe, answers: Sequence[TokenIds | None]) -> TemplateFacts | Re
     if text is Standing.NONE and calls is Standing.NONE:
         reason = FallbackReason.TEMPLATE_REFUSED
         return Refused(reason, f"{reason.sentence}: of two different turns nothing, or not the end, can be told apart")
+    begins = _begins(found["head", 0, 0], found["prompt", 0, 0])
+    after_result = _begins(found["called", 0, 0], found["call", 0, 0])
+    if begins is None or (after_result is None and calls is not Standing.NONE):
+        # Where a generation prompt is no mere addition, nothing short can be compared with what was recorded.
+        text, system, calls = min(text, Standing.FULL), min(system, Standing.FULL), min(calls, Standing.FULL)
     return TemplateFacts(
-        fingerprint=_fingerprint(answers),
+        fingerprint=_fingerprint(found),
         after_text=text,
         after_calls=calls,
         before_system=system,
         call_close=_call_close(found),
         ids_shown=found["ids", 0, 0] != found["call", 0, 0],
+        begins=TokenIds() if begins is None else begins,
+        begins_after_result=TokenIds() if after_result is None else after_result,
         header=_header(found),
     )
 
@@ -202,6 +213,11 @@ def _text_close(found: _Found) -> int | None:
     return None if start is None or start == len(first) else int(first.array[start])
 
 
+def _begins(said: TokenIds | None, prompt: TokenIds | None) -> TokenIds | None:
+    """What a generation prompt adds to the same conversation without one. None: the template writes more than that anew."""
+    return prompt.cut(len(said)) if said is not None and prompt is not None and prompt.startswith(said) else None
+
+
 def _header(found: _Found) -> int | None:
     """The last token between the generation prompt and a text, where a turn in the history begins as the prompt ends."""
     begun, text, other = found["prompt", 0, 0], found["text", 0, 0], found["text", 0, 1]
@@ -211,8 +227,12 @@ def _header(found: _Found) -> int | None:
     return int(text.array[words - 1]) if text.startswith(begun) and words > len(begun) else None
 
 
-def _fingerprint(answers: Sequence[TokenIds | None]) -> str:
+def _fingerprint(found: _Found) -> str:
+    """Of what follows turns, whatever stands before them: in many templates that is the day."""
     digest = hashlib.blake2b(digest_size=16)
-    for ids in answers:
-        digest.update(b"-" if ids is None else len(ids).to_bytes(8, "little") + ids.raw)
+    for scene, place, wording in found:
+        ending = _ending(found, scene, place) if scene in _SCENES and wording == 0 else None
+        for ids in () if ending is None else (ending.glue, ending.after):
+            digest.update(len(ids).to_bytes(8, "little") + ids.raw)
+        digest.update(b"-")
     return digest.hexdigest()

@@ -7,6 +7,7 @@ that the renderings themselves do not show.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from polarproxy.engine.exact import conversation
@@ -80,6 +81,8 @@ class Plan:
     reusable: bool
     calls: bool
     """Whether the turn has tool calls."""
+    begins: TokenIds | None
+    """What begins the next turn, and the whole must end with. None: anything, for all that came before is rendered."""
     facts: TemplateFacts
 
 
@@ -113,12 +116,18 @@ def unfit(fields: Settings) -> bool:
 
 
 def plan(
-    fields: Settings, messages: Sequence[msgspec.Raw], turn: int, facts: TemplateFacts, *, same_ids: bool
+    fields: Settings,
+    messages: Sequence[msgspec.Raw],
+    turn: int,
+    facts: TemplateFacts,
+    prompt: TokenIds,
+    *,
+    same_ids: bool,
 ) -> Plan | Fallback:
     """What to render so that a chat request can go on from its message number `turn`, which is a recorded turn.
 
-    `fields`: the members of the request as the engine is told them; `same_ids`: whether the ids of that turn's tool calls
-    are those that were recorded.
+    `fields`: the members of the request as the engine is told them; `prompt`: that turn's own, as it was recorded;
+    `same_ids`: whether the ids of that turn's tool calls are those that were recorded.
     """
     if unfit(fields):
         return Fallback(FallbackReason.UNFIT_REQUEST)
@@ -138,14 +147,29 @@ def plan(
         return Fallback(FallbackReason.TEMPLATE_REFUSED)
     if facts.ids_shown and not same_ids:
         return Fallback(FallbackReason.CALL_IDS)
-    short = standing is Standing.SHORT
+    # What the recorded prompt ends with was rendered after all that was said. If a stand-in's would end otherwise, then
+    # something in the conversation tells the template how a turn is to begin.
+    short = standing is Standing.SHORT and prompt.endswith(_begins(facts, every[:turn]))
     ids: Callable[[str], str] = _Ids() if short and not facts.ids_shown else _same
-    head: list[Json | msgspec.Raw] = [user()] if short else [without_reasoning(message) for message in every[:turn]]
+    head = _stand_in(every[:turn]) if short else [without_reasoning(message) for message in every[:turn]]
     rest = [with_ids(message, ids) for message in tail]
-    return _plan(fields, head, _Shape(said, tail, ids), rest, facts, reusable=short)
+    return _plan(fields, head, _Shape(said, tail, ids), rest, facts, begins=_begins(facts, tail) if short else None)
 
 
 _SYSTEM = ("system", "developer")
+_SMALL = 4096
+"""Bytes of system messages that are rendered as they are."""
+
+
+def _begins(facts: TemplateFacts, before: Sequence[Message]) -> TokenIds:
+    """What begins a turn of the assistant after these messages, as far as templates go by roles."""
+    return facts.begins_after_result if before and before[-1].role == "tool" else facts.begins
+
+
+def _stand_in(head: Sequence[Message]) -> list[Json | msgspec.Raw]:
+    """For all that came before a turn: a word of the user's, after the system messages where these are small."""
+    first = [message.raw for message in takewhile(lambda message: message.role in _SYSTEM, head)]
+    return [*(first if sum(len(bytes(raw)) for raw in first) <= _SMALL else ()), user()]
 
 
 def _standing(facts: TemplateFacts, said: Message, tail: Sequence[Message], head: Sequence[Message]) -> Standing:
@@ -184,7 +208,7 @@ def _plan(
     rest: list[Json | msgspec.Raw],
     facts: TemplateFacts,
     *,
-    reusable: bool,
+    begins: TokenIds | None,
 ) -> Plan:
     turn, opening = shape.turn(conversation.FIRST), shape.opening()
     return Plan(
@@ -192,8 +216,9 @@ def _plan(
         anchor=render_body(fields, [*head, turn, *opening]),
         other=render_body(fields, [*head, shape.turn(conversation.SECOND), *opening]),
         whole=render_body(fields, [*head, turn, *rest]),
-        reusable=reusable,
+        reusable=begins is not None,
         calls=bool(shape.said.calls),
+        begins=begins,
         facts=facts,
     )
 
@@ -219,6 +244,8 @@ def exact(plan: Plan, rendered: Renderings, recorded: Recorded) -> Exact | Fallb
     between = overlap(rendered.head, rendered.anchor, rendered.other, rendered.whole)
     if isinstance(between, FallbackReason):
         return Fallback(between)
+    if plan.begins is not None and not rendered.whole.endswith(plan.begins):
+        return Fallback(FallbackReason.NO_BOUNDARY, "how the next turn begins depends on what was said")
     place: int | None = between.start
     if plan.calls:
         close = plan.facts.call_close

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from polarproxy.model import FallbackReason
+    from polarproxy.model import FallbackReason, TokenIds
 
 
 class Standing(IntEnum):
@@ -29,7 +29,10 @@ class TemplateFacts:
     """What a probe found."""
 
     fingerprint: str
-    """Digest (hex) of all renderings of the probe; another one means another template or tokenizer."""
+    """Digest (hex) of how the probe's turns end; another one means another template or tokenizer.
+
+    Nothing of what stands before a turn is in it: many templates write the day there.
+    """
     after_text: Standing
     """For turns without tool calls."""
     after_calls: Standing
@@ -40,6 +43,10 @@ class TemplateFacts:
     """The token that ends a turn with tool calls. None: not found."""
     ids_shown: bool
     """Whether the ids of tool calls are rendered."""
+    begins: TokenIds
+    """What begins the assistant's next turn after a message of the user: the generation prompt. May be empty."""
+    begins_after_result: TokenIds
+    """The same after the result of a tool call."""
     header: int | None
     """The last token that the template puts between the generation prompt and a turn's text. None: the text comes at once."""
 

@@ -169,16 +169,23 @@ async def _continue(
     if known.mark.template != template.fingerprint:
         return Fallback(FallbackReason.TEMPLATE_CHANGED)
     place = match.sent.chat_messages - 1
-    wanted = plan(asked.fields, asked.messages(), place, template, same_ids=match.sent.ids == known.mark.ids)
+    wanted = plan(
+        asked.fields, asked.messages(), place, template, known.prompt, same_ids=match.sent.ids == known.mark.ids
+    )
     if isinstance(wanted, Fallback):
         return wanted
-    whole, (before, anchor, other) = await asyncio.gather(
-        renders.ids(wanted.whole, head, keep=False),
-        renders.all_ids((wanted.head, wanted.anchor, wanted.other), head, keep=wanted.reusable),
-    )
-    one = known.completion
+    one, kept = known.completion, (wanted.head, wanted.anchor, wanted.other)
     recorded = Recorded(known.prompt, one.token_ids, one.finish_reason, one.stop_reason)
-    return exact(wanted, Renderings(before, anchor, other, whole), recorded)
+    whole, (before, anchor, other) = await asyncio.gather(
+        renders.ids(wanted.whole, head, keep=False), renders.all_ids(kept, head, keep=wanted.reusable)
+    )
+    made = exact(wanted, Renderings(before, anchor, other, whole), recorded)
+    if wanted.reusable and isinstance(made, Fallback) and made.reason is FallbackReason.HEAD_CHANGES:
+        # Kept renderings may be of yesterday.
+        renders.forget(kept)
+        before, anchor, other = await renders.all_ids(kept, head, keep=True)
+        made = exact(wanted, Renderings(before, anchor, other, whole), recorded)
+    return made
 
 
 def _head(sent: Mapping[str, str]) -> dict[str, str]:

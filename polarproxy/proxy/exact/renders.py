@@ -61,6 +61,13 @@ class Renders:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def forget(self, bodies: Sequence[bytes]) -> None:
+        """Renderings that were kept are out of date: templates may write the day."""
+        for body in bodies:
+            gone = self._kept.pop(body, None)
+            if gone is not None:
+                self._bytes -= len(body) + len(gone.raw)
+
     async def template(self, fields: Settings, head: Mapping[str, str]) -> _Facts:
         """What is known of the template that a request is rendered with; tried out once. Raises as `ids` does."""
         settings = template_settings(fields)

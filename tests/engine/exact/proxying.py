@@ -65,7 +65,7 @@ class Proxy:
 
     def _continue(self, raw: bytes, number: int, recorded: Recorded, *, same_ids: bool) -> Exact | Fallback:
         request = read_request(raw)
-        planned = plan(request.fields, request.messages(), number, self.facts, same_ids=same_ids)
+        planned = plan(request.fields, request.messages(), number, self.facts, recorded.prompt, same_ids=same_ids)
         if isinstance(planned, Fallback):
             return planned
         once = self._keep if planned.reusable else self._render

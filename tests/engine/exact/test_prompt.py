@@ -12,8 +12,8 @@ from polarproxy.engine.exact.conversation import rendered_ids
 from polarproxy.engine.exact.prompt import Exact, Fallback, Plan, Recorded, Renderings, exact, plan
 from polarproxy.errors import BadReply
 from polarproxy.model import FallbackReason, FinishReason, TokenIds
-from tests.engine.exact.toys import PLAIN, TEMPLATES, proxy_of
-from tests.fakes.rendering.renderer import render
+from tests.engine.exact.toys import CALLS, MARKS, PLAIN, TEMPLATES, looped, proxy_of
+from tests.fakes.rendering.renderer import render, toy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,8 @@ Json = dict[str, Any]
 ASK: Json = {"role": "user", "content": "ask"}
 NEXT: Json = {"role": "user", "content": "next"}
 SYSTEM: Json = {"role": "system", "content": "be"}
+BEGINS = TokenIds.of(toy(PLAIN, MARKS).encode("<s>assistant:"))
+"""What a recorded prompt ends with."""
 
 
 def call(*ids: str, arguments: str = '{"a":1}') -> Json:
@@ -57,11 +59,12 @@ class Session:
         reply: Json,
         finish: FinishReason | None = FinishReason.STOP,
         stop_reason: str | None = None,
-        prompt: str = "<s>prompt",
+        prompt: str | None = None,
     ) -> Recorded:
-        """The model said `text` after these messages, which is told to the harness as `reply`."""
+        """The model said `text` after these messages, which is told to the harness as `reply`. `prompt`: as if rendered so."""
         ids = self.renderer.encode
-        recorded = Recorded(TokenIds.of(ids(prompt)), TokenIds.of(ids(text)), finish, stop_reason)
+        rendered = render(self.renderer, json.dumps(self._body(before)).encode()) if prompt is None else ids(prompt)
+        recorded = Recorded(TokenIds.of(rendered), TokenIds.of(ids(text)), finish, stop_reason)
         self.proxy.answered(self._body(before), [reply], [recorded])
         return recorded
 
@@ -177,7 +180,7 @@ def test_turns_that_are_not_recorded_are_rendered_as_they_were_sent() -> None:
 def test_turns_that_are_not_recorded_need_the_whole_conversation() -> None:
     _, proxy = proxy_of(PLAIN)
     messages = [msgspec.Raw(json.dumps(each).encode()) for each in (SYSTEM, ASK, say(), NEXT, say("edited"), NEXT)]
-    planned = plan({}, messages, 2, proxy.facts, same_ids=True)
+    planned = plan({}, messages, 2, proxy.facts, BEGINS, same_ids=True)
     assert isinstance(planned, Plan)
     assert not planned.reusable
     assert b'"be"' in planned.head
@@ -203,6 +206,7 @@ def test_only_the_rest_of_a_conversation_is_rendered() -> None:
             [msgspec.Raw(json.dumps(each).encode()) for each in messages],
             len(messages) - 2,
             proxy.facts,
+            BEGINS,
             same_ids=True,
         )
         assert isinstance(planned, Plan)
@@ -221,6 +225,72 @@ def test_renderings_are_kept() -> None:
     before = session.proxy.rendered
     session.ask(ASK, say("one"), NEXT, say("two"), ASK)
     assert session.proxy.rendered == before + 1
+
+
+def begun(condition: str, before: str = "") -> str:
+    """A template that begins a turn with a mark more where the condition holds."""
+    after = (
+        "{% if add_generation_prompt %}" + before + "<s>assistant:{% if " + condition + " %}<x>{% endif %}{% endif %}"
+    )
+    return looped("<s>{{ m.role }}:{{ m.content }}" + CALLS + "<e>\n", after=after)
+
+
+OF_ANY_USER = (
+    "{% set seen = namespace(it=false) %}{% for m in messages %}"
+    "{% if m.role == 'user' and 'WORD' in m.content %}{% set seen.it = true %}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("word", ["/no_think", "hush"])
+@pytest.mark.parametrize("role", ["system", "user"])
+@pytest.mark.parametrize("long", [False, True])
+def test_a_word_in_the_beginning_may_tell_how_turns_begin(word: str, role: str, long: bool) -> None:
+    """One that the probe says, and one that it cannot know; in a system prompt that is rendered as it is, or a long one."""
+    condition = f"'{word}' in messages[0].content" if role == "system" else "seen.it"
+    session = Session(begun(condition, OF_ANY_USER.replace("WORD", word)))
+    first = {"role": role, "content": ("be " * 2000 if long else "be ") + word}
+    session.sampled("so<e>", first, ASK, reply=say("so"))
+    assert session.text(session.ask(first, ASK, say("so"), NEXT)) == "\n<s>user:next<e>\n<s>assistant:<x>"
+
+
+def test_a_word_after_a_turn_that_tells_how_the_next_one_begins_is_not_trusted() -> None:
+    session = Session(begun("'hush' in messages[-1].content"))
+    session.sampled("so<e>", ASK, reply=say("so"))
+    hush = {"role": "user", "content": "hush"}
+    assert reason(session.ask(ASK, say("so"), hush)) is FallbackReason.NO_BOUNDARY
+    assert session.text(session.ask(ASK, say("so"), NEXT)) == "\n<s>user:next<e>\n<s>assistant:"
+
+
+def test_a_long_conversation_may_begin_its_turns_otherwise() -> None:
+    session = Session(begun("messages | length > 12"))
+    history = [message for _ in range(8) for message in (ASK, say("old"))]
+    session.sampled("so<e>", *history, ASK, reply=say("so"))
+    assert session.text(session.ask(*history, ASK, say("so"), NEXT)) == "\n<s>user:next<e>\n<s>assistant:<x>"
+
+
+def test_turns_after_results_may_begin_otherwise_and_need_no_whole_conversation() -> None:
+    session = Session(begun("messages[-1].role == 'tool'"), tools=True)
+    session.sampled("<call>f {}</call><e>", ASK, reply=call("c1"), finish=FinishReason.TOOL_CALLS)
+    assert session.text(session.ask(ASK, call("c1"), result())) == "\n<s>tool:done<e>\n<s>assistant:<x>"
+    session.sampled("so<e>", ASK, call("c1"), result(), reply=say("so"))
+    assert session.text(session.ask(ASK, call("c1"), result(), say("so"), NEXT)) == "\n<s>user:next<e>\n<s>assistant:"
+    session.sampled("so<e>", ASK, call("c1"), result(), say("so"), NEXT, reply=say("so"))
+    before = session.proxy.rendered
+    session.ask(ASK, call("c1"), result(), say("so"), NEXT, say("so"), ASK)
+    assert session.proxy.rendered == before + 1
+
+
+def test_small_system_prompts_are_rendered_as_they_are() -> None:
+    def head(size: int) -> bytes:
+        system = {"role": "system", "content": "b" * size}
+        messages = [msgspec.Raw(json.dumps(each).encode()) for each in (system, ASK, say(), NEXT)]
+        planned = plan({}, messages, 2, proxy_of(PLAIN)[1].facts, BEGINS, same_ids=True)
+        assert isinstance(planned, Plan)
+        assert planned.reusable
+        return planned.head
+
+    assert b"bbb" in head(4000)
+    assert b"bbb" not in head(5000)
 
 
 def test_ids_that_the_template_shows_must_be_those_that_were_recorded() -> None:
@@ -317,7 +387,7 @@ def test_what_a_template_may_read_is_rendered_and_nothing_else_is_said() -> None
     read = ("model", "tools", "tool_choice", "response_format", "chat_template_kwargs", "reasoning_effort", "documents")
     fields = {name: msgspec.Raw(b'"x"') for name in (*read, "max_tokens", "stream", "temperature", "metadata")}
     messages = [msgspec.Raw(json.dumps(each).encode()) for each in (ASK, say(), NEXT)]
-    planned = plan(fields, messages, 1, proxy.facts, same_ids=True)
+    planned = plan(fields, messages, 1, proxy.facts, BEGINS, same_ids=True)
     assert isinstance(planned, Plan)
     for body in (planned.anchor, planned.other, planned.whole):
         assert json.loads(body).keys() == {*read, "messages"}
@@ -336,7 +406,7 @@ def test_system_messages_that_the_engine_would_move_are_not_left_where_they_are(
     session = Session(PLAIN)
     session.sampled("said<e>", DEVELOPER, ASK, reply=say())
     messages = [msgspec.Raw(json.dumps(each).encode()) for each in (DEVELOPER, ASK, say(), SYSTEM, NEXT)]
-    planned = plan({}, messages, 2, session.proxy.facts, same_ids=True)
+    planned = plan({}, messages, 2, session.proxy.facts, BEGINS, same_ids=True)
     assert isinstance(planned, Plan)
     assert not planned.reusable
     assert b"developer" in planned.whole
@@ -345,7 +415,7 @@ def test_system_messages_that_the_engine_would_move_are_not_left_where_they_are(
 
 def test_a_message_that_cannot_be_read_falls_back() -> None:
     _, proxy = proxy_of(PLAIN)
-    outcome = plan({}, [msgspec.Raw(b'{"role":"user"}'), msgspec.Raw(b"[1]")], 0, proxy.facts, same_ids=True)
+    outcome = plan({}, [msgspec.Raw(b'{"role":"user"}'), msgspec.Raw(b"[1]")], 0, proxy.facts, BEGINS, same_ids=True)
     assert isinstance(outcome, Fallback)
     assert outcome.reason is FallbackReason.UNREADABLE
 
@@ -355,7 +425,7 @@ def test_a_turn_without_tokens_falls_back(empty: str) -> None:
     session = Session(PLAIN)
     recorded = session.sampled("said<e>", ASK, reply=say())
     messages = [msgspec.Raw(json.dumps(each).encode()) for each in (ASK, say(), NEXT)]
-    planned = plan({}, messages, 1, session.proxy.facts, same_ids=True)
+    planned = plan({}, messages, 1, session.proxy.facts, BEGINS, same_ids=True)
     assert isinstance(planned, Plan)
     rendered = Renderings(
         *(render(session.renderer, body) for body in (planned.head, planned.anchor, planned.other, planned.whole))
