@@ -184,12 +184,20 @@ _AT_A_STOP = frozenset({FinishReason.STOP, FinishReason.TOOL_CALLS})
 
 
 def _never_at_the_end(calls: Iterable[Call]) -> Mapping[str | None, frozenset[int]]:
-    """For each model, the ids that were sampled and went on: none of them can be a stop id."""
+    """For each model, the ids after which sampling went on to an end by itself: none of them can be a stop id.
+
+    What was cut proves nothing: a client may have asked for stop ids to be ignored (`ignore_eos`).
+    """
     inside: dict[str | None, set[int]] = {}
     for call in calls:
-        for completion in call.completions:
+        for completion in filter(_ended_by_itself, call.completions):
             inside.setdefault(call.served_model, set()).update(np.unique(completion.token_ids.array[:-1]).tolist())
     return {model: frozenset(ids) for model, ids in inside.items()}
+
+
+def _ended_by_itself(completion: Completion) -> bool:
+    at_a_stop = completion.finish_reason in _AT_A_STOP and completion.stop_reason is None
+    return at_a_stop and len(completion.token_ids) > 0
 
 
 def _ending(call: Call, completion: Completion, inside: frozenset[int]) -> Iterator[Finding]:
@@ -197,11 +205,7 @@ def _ending(call: Call, completion: Completion, inside: frozenset[int]) -> Itera
 
     A stop string ends a reply with any id, and so does a stop id that the client named.
     """
-    if (
-        completion.finish_reason not in _AT_A_STOP
-        or completion.stop_reason is not None
-        or not len(completion.token_ids)
-    ):
+    if not _ended_by_itself(completion):
         return
     last = int(completion.token_ids.array[-1])
     if last in inside:

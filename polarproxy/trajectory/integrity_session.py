@@ -65,8 +65,12 @@ class SessionIntegrity:
 
     def refused(self, branch: Branch) -> tuple[Code, ...]:
         """The errors in what a branch trains, each code once; empty for a row that may be exported."""
-        trained = {turn.node.captured.call.call_id for turn in branch.turns if turn.trained}
-        return tuple(sorted({finding.code for finding in self.errors if finding.call_id in trained}))
+        trained: set[tuple[str, int | None]] = set()
+        for turn in branch.turns:
+            if turn.trained:
+                call_id = turn.node.captured.call.call_id
+                trained |= {(call_id, None), (call_id, turn.node.completion.index)}
+        return tuple(sorted({finding.code for finding in self.errors if (finding.call_id, finding.choice) in trained}))
 
 
 def check_session(judged: Judged, trajectory: Trajectory, besides: Iterable[Finding] = ()) -> SessionIntegrity:

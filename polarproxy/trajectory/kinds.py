@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from polarproxy.model import CallKind
+from polarproxy.trajectory.eligibility import TRAINED_KINDS
 from polarproxy.trajectory.lineage import identity
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def judge(calls: Iterable[CapturedCall], recipes: Sequence[Recipe] = (), harness
         told = _told(captured, asked)
         if told is not None:
             verdicts[captured.call.call_id] = told
-    side = {call_id for call_id, verdict in verdicts.items() if verdict.kind is not CallKind.SUBAGENT}
+    side = {call_id for call_id, verdict in verdicts.items() if verdict.kind not in TRAINED_KINDS}
     work = [captured.call for captured in given if captured.call.call_id not in side]
     verdicts = {**_by_shape(work), **verdicts}
     return Judged(

@@ -117,6 +117,15 @@ def test_a_stop_string_ends_a_reply_anywhere() -> None:
     assert codes(stopped, call(Said([4, 9]), ordinal=1)) == []
 
 
+def test_a_call_that_ignores_stop_ids_says_nothing_of_them() -> None:
+    """`ignore_eos`: the stop id 9 stands inside, and only the limit ended it."""
+    ignoring = call(Said([5, 9, 5, 5], finish=FinishReason.LENGTH), ordinal=1)
+    assert codes(call(Said([3, 9])), ignoring) == []
+    (completion,) = ignoring.call.completions
+    stopped = replace(completion, finish_reason=FinishReason.STOP, stop_reason="\n")
+    assert codes(call(Said([3, 9])), replace(ignoring, call=replace(ignoring.call, completions=(stopped,)))) == []
+
+
 def test_models_have_stop_ids_of_their_own() -> None:
     assert codes(call(Said([3, 4])), call(Said([4, 9]), ordinal=1, served_model="other")) == []
 
@@ -158,6 +167,15 @@ def test_a_row_with_an_error_in_what_it_trains_is_refused_and_no_other() -> None
     assert not found.sound
     # Where it is context only, the second row trains nothing that is in doubt.
     assert [found.refused(branch) for branch in trajectory.branches] == [(Code.USAGE_COMPLETION,), ()]
+
+
+def test_a_bad_choice_refuses_its_own_row_alone() -> None:
+    first = call(Said([3, 9]), Said([7, 9], [-9999.0, -1.0], index=1))
+    judged = judge([first, call(Said([4, 9]), prompt=[1, 2, 3, 9, 5], ordinal=1)])
+    trajectory = build_trajectory("s", judged.calls)
+    found = check_session(judged, trajectory)
+    assert [(finding.code, finding.choice) for finding in found.errors] == [(Code.SENTINEL_LOGPROB, 1)]
+    assert [found.refused(branch) for branch in trajectory.branches] == [()]
 
 
 def test_a_row_that_holds_other_tokens_is_found() -> None:

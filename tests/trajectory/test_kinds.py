@@ -137,6 +137,13 @@ def test_a_label_brings_back_what_the_shape_took_out() -> None:
     assert kinds(*MAIN_TURNS, replace(odd, labels=(label(MAIN),))) == [MAIN] * 3
 
 
+def test_labels_on_the_work_take_no_measure_away() -> None:
+    """What was said to be work is still what the others are compared with."""
+    odd = made(1, [7], BARE, requested_model="small")
+    work = [replace(captured, labels=(label(MAIN),)) for captured in MAIN_TURNS]
+    assert kinds(*work, odd) == [MAIN, MAIN, UNKNOWN]
+
+
 def codex(**turn_metadata: str) -> tuple[tuple[str, str], ...]:
     return (("thread-id", "t1"), ("x-codex-turn-metadata", json.dumps({"thread_id": "t1", **turn_metadata})))
 
