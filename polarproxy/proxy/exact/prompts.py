@@ -17,7 +17,7 @@ from polarproxy.engine import vllm
 from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, plan
 from polarproxy.engine.exact.template import Refused
 from polarproxy.errors import BadReply, BadRequest, EngineTimeout, EngineUnreachable, StoreDamaged
-from polarproxy.model import Continued, FallbackReason, Prompting, PromptOutcome
+from polarproxy.model import Caveat, Continued, FallbackReason, Prompting, PromptOutcome
 from polarproxy.proxy.discovery import why_no_exact_prompts
 from polarproxy.proxy.exact.known import KnownTurns, Match
 from polarproxy.proxy.exact.renders import Renders
@@ -124,7 +124,7 @@ class ExactPrompts:
             request = decode_request(msgspec.json.encode(asked.fields)).request
         except BadRequest as error:
             return Fallback(FallbackReason.UNREADABLE, str(error))
-        if has_media(request):
+        if asked.caveat is Caveat.MEDIA or has_media(request):
             return Fallback(FallbackReason.MEDIA)
         template = await renders.template(asked.fields, head)
         if isinstance(template, Refused):

@@ -7,16 +7,14 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 import xxhash
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Caveat, Sampling
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from polarproxy.wire.chat.media_seen import holds_media
 
 Fields: TypeAlias = dict[str, msgspec.Raw]
 """The members of a JSON object, each value as the bytes that came in."""
@@ -95,28 +93,10 @@ def _is_true(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
 
 
-_MEDIA = ("image_url", "input_audio", "audio_url", "video_url")
-
-
 def _read_caveat(fields: Fields) -> Caveat | None:
     if _is_true(fields.get("use_beam_search")):
         return Caveat.NOT_SAMPLED
-    messages = bytes(fields.get("messages", b""))
-    # Their ends are looked for as bytes first: most requests hold none, and then nothing more is parsed.
-    if b'_url"' not in messages and b'input_audio"' not in messages:
-        return None
-    return Caveat.MEDIA if any(part.get("type") in _MEDIA for part in _parts(messages)) else None
-
-
-def _parts(messages: bytes) -> Iterator[dict[str, Any]]:
-    """The content parts of all messages, as far as they can be read."""
-    try:
-        value = msgspec.json.decode(messages)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
-    for message in value if isinstance(value, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
-        yield from (part for part in content or () if isinstance(part, dict)) if isinstance(content, list) else ()
+    return Caveat.MEDIA if holds_media(bytes(fields.get("messages", b""))) else None
 
 
 def _wants_usage(fields: Fields) -> bool:

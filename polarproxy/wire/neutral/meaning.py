@@ -130,7 +130,10 @@ class Meanings:
 
 
 def head_meaning(request: Request) -> bytes:
-    """What stands before the messages, or may, in some templates: tools, their choice, the output's form, and settings."""
+    """What stands before the messages, or may, in some templates: tools, their choice, the output's form, and settings.
+
+    The model first: what one adapter said is no other's turn.
+    """
     tools: list[_Plain] = [
         [
             tool.name,
@@ -148,7 +151,8 @@ def head_meaning(request: Request) -> bytes:
     reasoning = request.reasoning
     settings: list[_Plain] = [_json(request.extra.get(name)) for name in _TEMPLATE_MEMBERS]
     thinking: list[_Plain] = [] if reasoning is None else [reasoning.enabled, reasoning.effort]
-    return encoded([tools, chosen, form, settings, thinking if any(each is not None for each in thinking) else []])
+    said = thinking if any(each is not None for each in thinking) else []
+    return encoded([request.model, tools, chosen, form, settings, said])
 
 
 def _json(raw: bytes | None) -> str | None:

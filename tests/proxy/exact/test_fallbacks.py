@@ -35,6 +35,8 @@ async def begun(rig: Rig, turns: int = 2) -> Talk:
     ("more", "extra", "reason"),
     [
         ([{"role": "user", "content": [IMAGE]}], {}, FallbackReason.MEDIA),
+        ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], {}, FallbackReason.MEDIA),
+        ([{"role": "user", "content": [{"type": "prompt_embeds", "data": "AAAA"}]}], {}, FallbackReason.MEDIA),
         ([PREFILL], {"continue_final_message": True, "add_generation_prompt": False}, FallbackReason.PREFILL),
         ([], {"kv_transfer_params": {"do_remote_decode": False}}, FallbackReason.UNFIT_REQUEST),
         ([], {"echo": True}, FallbackReason.UNFIT_REQUEST),

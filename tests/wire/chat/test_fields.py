@@ -157,6 +157,28 @@ def test_errors_have_the_shape_that_sdks_read(status: int, kind: str) -> None:
         (b'{"messages":[{"content":[{"type":"text","text":"image_url"}]}]}', None),
         (b'{"messages":[{"content":[{"type":"image_url","image_url":{"url":"x"}}]}]}', Caveat.MEDIA),
         (b'{"messages":[{"content":"a"},{"content":[{"type":"text"},{"type":"input_audio"}]}]}', Caveat.MEDIA),
+        *(
+            (b'{"messages":[{"content":"a"},{"content":["b",{"type":"%b"}]}]}' % kind, Caveat.MEDIA)
+            for kind in (
+                b"input_image",
+                b"image_embeds",
+                b"video_embeds",
+                b"audio_embeds",
+                b"prompt_embeds",
+                b"file",
+                b"?",
+            )
+        ),
+        *(
+            (b'{"messages":[{"content":[{"type":"%b","text":"input_image"}]}]}' % kind, None)
+            for kind in (b"text", b"input_text", b"output_text", b"refusal", b"thinking", b"tool_reference")
+        ),
+        (b'{"messages":[{"content":[{"image_url":{"url":"x"}}]}]}', Caveat.MEDIA),
+        (b'{"messages":[{"content":[{"type":"text","text":"a","image_url":{"url":"x"}}]}]}', Caveat.MEDIA),
+        (b'{"messages":[{"content":[{"text":"a","cache_control":{"type":"ephemeral"}},"b"]}]}', None),
+        (b'{"messages":[{"content":[{"type":null}]}]}', Caveat.MEDIA),
+        (b'{"messages":[{"content":[1]}]}', None),
+        (b'{"messages":[{"tool_calls":[{"type":"function"}]}]}', None),
         (b'{"messages":"image_url"}', None),
         (b'{"use_beam_search":true,"messages":[]}', Caveat.NOT_SAMPLED),
         (b'{"use_beam_search":false,"messages":[]}', None),

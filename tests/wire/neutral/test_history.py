@@ -110,6 +110,7 @@ DIFFERENT: dict[str, Turn] = {
     "another tool list": sent(assistant(), result(), tools=[{"type": "function", "function": {"name": "look"}}]),
     "other settings of the template": sent(assistant(), result(), chat_template_kwargs={"enable_thinking": False}),
     "a form of the output": sent(assistant(), result(), response_format={"type": "json_object"}),
+    "another model": sent(assistant(), result(), model="other"),
     "another effort": sent(assistant(), result(), reasoning_effort="high"),
 }
 

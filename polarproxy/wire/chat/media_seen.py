@@ -1,0 +1,54 @@
+"""Whether a chat request holds anything that its token ids do not tell: images, sounds, films, documents, embeddings.
+
+Read as vLLM reads it, not as this dialect is documented: whatever is not known to be text is none.
+Source: vLLM 0.32, `has_non_text_content`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_TEXTS = frozenset(
+    f'"{name}"'.encode() for name in ("text", "input_text", "output_text", "refusal", "thinking", "tool_reference")
+)
+"""The types, as JSON, of parts that are rendered into tokens."""
+_MEDIA = frozenset(
+    (
+        "audio_embeds",
+        "audio_url",
+        "file",
+        "image_embeds",
+        "image_pil",
+        "image_url",
+        "input_audio",
+        "input_image",
+        "prompt_embeds",
+        "video_embeds",
+        "video_url",
+    )
+)
+"""Members of a part that say what it is, whatever its type is."""
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_messages = msgspec.json.Decoder(list[_Message])
+_parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | str])
+
+
+def holds_media(messages: bytes) -> bool:
+    """Whether any of these messages does; of messages that cannot be read, which the engine refuses, none."""
+    try:
+        contents = [bytes(message.content) for message in _messages.decode(messages)]
+        return any(_is_media(part) for text in contents if text.startswith(b"[") for part in _parts.decode(text))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _is_media(part: dict[str, msgspec.Raw] | str) -> bool:
+    if isinstance(part, str):
+        return False
+    kind = part.get("type")
+    return (kind is not None and bytes(kind) not in _TEXTS) or not _MEDIA.isdisjoint(part)
