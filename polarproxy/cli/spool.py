@@ -18,7 +18,7 @@ from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.upkeep import size_text
 from polarproxy.errors import BadSettings, BadSpool
 from polarproxy.store.arrivals import arrivals_of
-from polarproxy.store.database import open_database
+from polarproxy.store.database import name_of, open_database
 from polarproxy.store.draining import Drainer
 from polarproxy.store.repository import Repository
 from polarproxy.store.revisions import require_current
@@ -96,9 +96,16 @@ def verify(folder: _Folder = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def drain(folder: _Folder = None, db: Db = None) -> None:
+def drain(
+    folder: _Folder = None,
+    db: Db = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also store records that were meant for another database (`db spool list`).")
+    ] = False,
+) -> None:
     """Store what is in a spool, whose proxy must not be running. What the database has already is not stored again.
 
+    Records go only into the database they are for (exit code 2), unless --force says otherwise.
     Exit code 1 when records are left: the database went away, or refuses them. Run it again to go on.
     Example: polarproxy db spool drain /var/spool/polarproxy --db postgresql://polar@db/polar
     """
@@ -109,16 +116,16 @@ def drain(folder: _Folder = None, db: Db = None) -> None:
     try:
         require_current(engine)
         with only_proxy(settings):
-            all_done = [_drained(one, engine) for one in spool_folders(place)]
+            all_done = [_drained(one, engine, None if force else name_of(settings.db)) for one in spool_folders(place)]
     finally:
         engine.dispose()
     if not all(all_done):
         raise typer.Exit(1)
 
 
-def _drained(place: Path, engine: Engine) -> bool:
-    """Whether nothing is left; what became of each record is said."""
-    spool, writer = open_spool(place, None), Writer(engine)
+def _drained(place: Path, engine: Engine, database: str | None) -> bool:
+    """Whether nothing is left; what became of each record is said. `database`: the one they must be for; None: any."""
+    spool, writer = open_spool(place, database), Writer(engine)
     try:
         arrivals = arrivals_of(engine, Repository(engine), _TIMEOUT_S, spool)
         for waiting in spool.places():

@@ -249,8 +249,8 @@ class Spool:
     def _check_database(self, header: Header | None) -> None:
         if header is not None and self.database not in (None, header.database):
             raise BadSpool(
-                f"{self.folder} holds records for {header.database}, not for {self.database}; start with that database, or"
-                f" store them with: polarproxy db spool drain {self.folder} --db URL"
+                f"{self.folder} holds records for {header.database}, not for {self.database}; store them where they belong:"
+                f" polarproxy db spool drain {self.folder} --db {header.database}; or with --force in a database of your choice"
             )
 
     def _cut(self, file: _File, read: ReadFile, *, last: bool) -> None:

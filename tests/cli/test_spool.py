@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polarproxy.store.database import open_database
+from polarproxy.store.database import name_of, open_database
 from polarproxy.store.places import Place
 from polarproxy.store.repository import Repository
 from polarproxy.store.spool import Spool, open_spool
@@ -62,7 +62,7 @@ def test_the_folder_may_be_a_setting(polarproxy: Command, spool: Path, monkeypat
 def test_nothing(polarproxy: Command, db: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "empty" in polarproxy("db", "spool", "list", tmp_path / "empty").out
-    assert "0 records of" in polarproxy("db", "spool", "drain", tmp_path / "empty", "--db", db).out
+    assert "0 records of" in polarproxy("db", "spool", "drain", tmp_path / "empty", "--db", db, "--force").out
     for command in ("list", "verify", "drain"):
         done = polarproxy("db", "spool", command, tmp_path / "none")
         assert (done.code, "there is no spool at" in done.err) == (2, True)
@@ -88,7 +88,7 @@ def test_verify(polarproxy: Command, spool: Path) -> None:
 
 def test_drain(polarproxy: Command, spool: Path, db: str) -> None:
     """Into a database that its records were not meant for: whoever says so knows."""
-    done = polarproxy("db", "spool", "drain", spool, "--db", db)
+    done = polarproxy("db", "spool", "drain", spool, "--db", db, "--force")
     assert (done.code, "4 records of" in done.out) == (0, True)
     engine = open_database(db)
     repository = Repository(engine)
@@ -96,12 +96,29 @@ def test_drain(polarproxy: Command, spool: Path, db: str) -> None:
     assert repository.session("s2").task_id == "t"
     engine.dispose()
     assert list(spool.glob("*.spool")) == []
-    assert "0 records of" in polarproxy("db", "spool", "drain", spool, "--db", db).out
+    assert "0 records of" in polarproxy("db", "spool", "drain", spool, "--db", db, "--force").out
+
+
+def test_drain_into_another_database_must_be_meant(
+    polarproxy: Command, spool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not into whatever database there is here, and not into another one by mistake."""
+    monkeypatch.chdir(tmp_path)
+    here, before = fresh(tmp_path / "polar.db"), [path.read_bytes() for path in spool.glob("*.spool")]
+    for flags in ([], ["--db", here]):
+        done = polarproxy("db", "spool", "drain", spool, *flags)
+        assert (done.code, "holds records for sqlite:////elsewhere, not for" in done.err) == (2, True)
+    assert [path.read_bytes() for path in spool.glob("*.spool")] == before
+    engine = open_database(here)
+    assert list(Repository(engine).sessions()) == []
+    engine.dispose()
+    fill(tmp_path / "own", ITEMS, name_of(here))
+    assert "4 records of" in polarproxy("db", "spool", "drain", tmp_path / "own").out
 
 
 def test_drain_says_what_is_refused(polarproxy: Command, tmp_path: Path, db: str) -> None:
     fill(tmp_path / "spool", [new_call(a_call("c1", 0, (9,), (9,), session_id="good")), ITEMS[1]])
-    done = polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", db)
+    done = polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", db, "--force")
     assert (done.code, "1 records of" in done.out) == (1, True)
     assert "refused: call c1 contradicts what is stored" in done.err
     assert len(list((tmp_path / "spool").glob("*.spool"))) == 1
@@ -109,7 +126,7 @@ def test_drain_says_what_is_refused(polarproxy: Command, tmp_path: Path, db: str
 
 def test_drain_leaves_a_spool_in_use_alone(polarproxy: Command, spool: Path, db: str) -> None:
     held = open_spool(spool, None)
-    done = polarproxy("db", "spool", "drain", spool, "--db", db)
+    done = polarproxy("db", "spool", "drain", spool, "--db", db, "--force")
     held.close()
     assert (done.code, "another polarproxy uses the spool" in done.err) == (2, True)
 
@@ -122,10 +139,10 @@ def test_drain_gives_places_where_the_database_can(
         for number in (1, 0)
     ]
     fill(tmp_path / "spool", [*waiting])
-    done = polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", db)
+    done = polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", db, "--force")
     assert (done.code, "only PostgreSQL can give it one" in done.err) == (2, True)
     with postgres.temporary() as url:
-        assert polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", url).code == 0
+        assert polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", url, "--force").code == 0
         engine = open_database(url)
         assert [found.call.call_id for found in Repository(engine).calls("s1")] == ["c7", "c8"]
         engine.dispose()
