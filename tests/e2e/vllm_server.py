@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,13 +69,14 @@ class VllmDidNotStart(Exception):
 
 
 @contextmanager
-def vllm_server(install: VllmInstall, model: str, folder: Path) -> Iterator[VllmServer]:
-    """Serve `install.models / model` on a free port; the log goes to `folder`.
+def vllm_server(install: VllmInstall, model: str, folder: Path, more: Sequence[str] = ()) -> Iterator[VllmServer]:
+    """Serve `install.models / model` on a free port; the log goes to `folder`. `more` flags overrule those above.
 
     Raises `VllmDidNotStart` when the server ends or is not healthy within `START_SECONDS`.
     """
     port, log = _free_port(), folder / "vllm.log"
     command = [str(install.python), str(SERVE), "--model", str(install.models / model), "--port", str(port), *FLAGS]
+    command += more
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

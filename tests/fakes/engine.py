@@ -84,6 +84,9 @@ class FakeEngine:
         self.healthy = True
         self.takes_prompts = True
         """Whether prompt ids that come with a chat are used; else they are ignored, as by older versions."""
+        self.finds_old_thoughts = False
+        """Whether the end of a thought anywhere in the messages ends the new turn's, as with vLLM's `deepseek_r1` parser;
+        a grammar holds from the first token then, and else from none."""
         self.render_status = 200
         """What renderings are answered with; 403 is a server without --enable-scale-out."""
         self.renders_left: int | None = None
@@ -175,6 +178,8 @@ class FakeEngine:
         turn = self._next_turn(received)
         if turn.faults.refuse or turn.faults.status:
             return _refused(request, turn.faults)
+        if self.finds_old_thoughts and b"</think>" in received.body and b"structured_outputs" in received.body:
+            turn = Turn((compose(received.json["structured_outputs"]["choice"][0]),))
         chat = _decoded(received.body, ChatRequest)
         if not self.takes_prompts:
             chat = msgspec.structs.replace(chat, kv_transfer_params=None)

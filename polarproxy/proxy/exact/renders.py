@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from polarproxy.engine.exact.conversation import RENDER_ROUTE, rendered_ids
 from polarproxy.engine.exact.probe import probe, read, template_settings
+from polarproxy.engine.exact.template import Refused
 from polarproxy.errors import BadReply
+from polarproxy.model import FallbackReason
+from polarproxy.proxy.exact.thoughts import why_thoughts_mislead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polarproxy.engine.exact.conversation import Settings
-    from polarproxy.engine.exact.template import Refused, TemplateFacts
+    from polarproxy.engine.exact.template import TemplateFacts
     from polarproxy.model import TokenIds
     from polarproxy.proxy.upstream import Upstream
 
@@ -93,7 +96,11 @@ class Renders:
         for start in range(0, len(wanted.bodies), _AT_ONCE):
             some = wanted.bodies[start : start + _AT_ONCE]
             answers += await asyncio.gather(*(self._unless_refused(body, head) for body in some))
-        return read(wanted, answers)
+        found = read(wanted, answers)
+        if isinstance(found, Refused):
+            return found
+        misled = await why_thoughts_mislead(self._upstream.ask_for, settings, head)
+        return found if misled is None else Refused(FallbackReason.ENGINE_UNABLE, misled)
 
     async def _unless_refused(self, body: bytes, head: Mapping[str, str]) -> TokenIds | None:
         """The ids; None where the template takes no such conversation. Raises as `ids` does when the engine is at fault."""

@@ -231,7 +231,7 @@ async def test_a_client_that_leaves_frees_the_renderings(tmp_path: Path, where: 
             # The engine is known to take prompts, and its template is not known.
             assert await rig.parts.exact.why_unable(rig.parts.fleet.members[0]) is None
         rig.engine.holds_renders = True
-        before, calls = len(renders(rig)), len(talk.calls())
+        before, calls, sampled = len(renders(rig)), len(talk.calls()), len(rig.received)
         asking = asyncio.create_task(talk.turn())
         await rig.engine.until(lambda _: len(renders(rig)) > before)
         asking.cancel()
@@ -242,7 +242,7 @@ async def test_a_client_that_leaves_frees_the_renderings(tmp_path: Path, where: 
         assert talk.outcomes()[-1] == "fallback: left"
         if where == "request":
             await rig.engine.until(lambda engine: bool(engine.disconnects))
-        assert len(rig.received) == calls + 1
+        assert len(rig.received) == sampled
         rig.engine.release()
         await talk.turn()
 
@@ -252,3 +252,14 @@ async def test_a_tool_whose_arguments_are_no_json_is_gone_on_from_all_the_same(t
     async with exact_rig(tmp_path, lambda _: reply) as rig:
         talk = await begun(rig, 2)
         assert talk.outcomes() == ["first", "exact"]
+
+
+async def test_a_reasoning_parser_that_finds_the_thoughts_of_earlier_turns(tmp_path: Path) -> None:
+    """With such an engine the new turn's thoughts would be text in a stream, and a grammar would hold at once."""
+    async with exact_rig(tmp_path) as rig:
+        rig.engine.finds_old_thoughts = True
+        talk = await begun(rig)
+        assert talk.outcomes() == ["fallback: engine_unable"] * 2
+        assert "--reasoning-parser" in (talk.promptings()[0].detail or "")
+        assert forced(rig) == []
+        assert "--reasoning-parser" in (await rig.parts.exact.refusal(rig.parts.fleet.members[0]) or "")
