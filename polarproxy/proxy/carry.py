@@ -236,7 +236,9 @@ class Carrier:
 
     def _count(self, prompted: Prompted) -> None:
         prompting = prompted.judge(self.exchange.capture)
-        self.parts.exact.count(prompting)
+        if prompting.outcome is not PromptOutcome.EXACT or self.exchange.http_status == 200:
+            # Where the engine failed, nothing went on from the prompt.
+            self.parts.exact.count(prompting)
         if prompting.outcome is PromptOutcome.FAULT:
             # It may have been replaced by one that takes no prompts.
             self.exchange.upstream.doubt()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.model import FallbackReason
-from polarproxy.wire.neutral.history import Turn, fit
+from polarproxy.wire.neutral.history import Fit, Turn, fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from polarproxy.model import Completion, TokenIds, TurnMark
     from polarproxy.store.repository import Repository
     from polarproxy.store.turns import StoredTurn
-    from polarproxy.wire.neutral.history import Fit
 
 _MAX_BYTES = 256 << 20
 
@@ -75,8 +74,11 @@ class KnownTurns:
         Raises `StoreDamaged`, and what SQLAlchemy makes of the database's errors.
         """
         latest = _best(sent[-1], self._turns.get((session_id, sent[-1].key), ()))
-        if isinstance(latest, KnownTurn):
+        if isinstance(latest, KnownTurn) and _fits_wholly(sent[-1], latest):
             return Match(sent[-1], latest)
+        if latest is not None:
+            # Another proxy, or this one before a restart, may have recorded one that fits better.
+            sent = sent[-1:]
         stored = await asyncio.to_thread(self._repository.marked_turns, session_id, [turn.key for turn in sent])
         reason = FallbackReason.NOT_RECORDED
         for turn in reversed(sent):
@@ -106,6 +108,12 @@ def _best(sent: Turn, candidates: Iterable[KnownTurn | StoredTurn]) -> KnownTurn
 def _rank(fitting: tuple[KnownTurn | StoredTurn, Fit]) -> tuple[Fit, bool, int, int]:
     turn, found = fitting
     return found, turn.delivered, turn.ordinal, -turn.choice
+
+
+def _fits_wholly(sent: Turn, turn: KnownTurn) -> bool:
+    """Whether no turn of the store can be meant rather than this one."""
+    best = Fit(same_reasoning=True, same_spelling=True, same_ids=True)
+    return turn.delivered and fit(sent, _as_turn(sent, turn.mark)) == best
 
 
 def _as_turn(sent: Turn, mark: TurnMark) -> Turn:

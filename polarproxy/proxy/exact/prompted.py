@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from polarproxy.errors import BadReply
 from polarproxy.model import Caveat, FallbackReason, Prompting, PromptOutcome, TurnMark
 from polarproxy.proxy.exact.known import KnownTurn
@@ -44,6 +46,11 @@ class Prompted:
     """None: the reply cannot be read."""
     _pieces: list[Piece] = field(default_factory=list)
 
+    def begin(self) -> None:
+        """An engine is to be asked; what was found out with another one, which failed, counts no more."""
+        self.prompting, self.prompt = fallback(FallbackReason.LEFT), None
+        self.request = self.template = None
+
     def goes_on_from(self, continued: Continued) -> None:
         """A recorded turn was found; whether a prompt can be made of it is not known yet."""
         self.prompting = replace(self.prompting, continued=continued)
@@ -71,7 +78,8 @@ class Prompted:
         """A whole reply, as the client is shown it."""
         try:
             events = unfold(view, usage=False)
-        except BadReply:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+            # No reply of chat; the client gets it as it came.
             self._reader = None
             return
         for event in events:

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.engine import vllm
-from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, plan
+from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, plan, unfit
 from polarproxy.engine.exact.template import Refused
 from polarproxy.errors import BadReply, BadRequest, EngineTimeout, EngineUnreachable, StoreDamaged
 from polarproxy.model import Caveat, Continued, FallbackReason, Prompting, PromptOutcome
@@ -92,6 +92,7 @@ class ExactPrompts:
 
     async def body(self, exchange: Exchange, prompted: Prompted, sent: Mapping[str, str]) -> bytes | None:
         """The body with an exact prompt. None: the engine is to be asked as it would be without us. Never raises."""
+        prompted.begin()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 found = await self._prompt(exchange, prompted, _head(sent))
@@ -126,11 +127,15 @@ class ExactPrompts:
             return Fallback(FallbackReason.UNREADABLE, str(error))
         if asked.caveat is Caveat.MEDIA or has_media(request):
             return Fallback(FallbackReason.MEDIA)
+        prefill = bool(request.messages) and request.messages[-1].role == "assistant"
+        if unfit(asked.fields):
+            # Nothing is to go on from the reply either: its prompt is not what the conversation is rendered to.
+            return Fallback(FallbackReason.PREFILL if prefill else FallbackReason.UNFIT_REQUEST)
         template = await renders.template(asked.fields, head)
         if isinstance(template, Refused):
             return Fallback(template.reason, template.detail)
         prompted.request, prompted.template = request, template.fingerprint
-        if request.messages and request.messages[-1].role == "assistant":
+        if prefill:
             return Fallback(FallbackReason.PREFILL)
         sent = turns(request)
         if not sent:

@@ -119,6 +119,17 @@ async def test_the_longest_history_wins_wherever_it_is(writer: Writer, repositor
     assert await found(turns, sent(OTHER), session="s2") is FallbackReason.NOT_RECORDED
 
 
+@pytest.mark.parametrize("reasoning", ["r", None])
+async def test_a_better_one_of_the_store_is_meant_rather_than_one_in_memory(
+    writer: Writer, repository: Repository, reasoning: str | None
+) -> None:
+    turns = KnownTurns(repository)
+    store(writer, known("c0", 0, mark(ids=("a",))))
+    turns.add("s1", known("c1", 1, mark(ids=("b",)), delivered=True))
+    assert await found(turns, sent(b"n" * 16), sent(reasoning=reasoning, ids=("a",))) == "c0/0"
+    assert await found(turns, sent(b"n" * 16), sent(reasoning=reasoning, ids=("b",))) == "c1/0"
+
+
 async def test_a_turn_of_the_store_comes_whole_and_stays(writer: Writer, repository: Repository) -> None:
     turn = known("c1", 3, mark(), delivered=True)
     store(writer, turn)
