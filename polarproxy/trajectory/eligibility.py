@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallKind, CallStatus, Caveat, FinishReason
-from polarproxy.trajectory.repeats import superseded
+from polarproxy.trajectory.repeats import later_tries, longer_try, superseded, used
 
 if TYPE_CHECKING:
     from polarproxy.model import Call, Completion
@@ -107,7 +107,7 @@ def _unused(node: Node) -> Reason | None:
 
 
 def _discarded(forest: Forest, place: int) -> bool:
-    """Whether the same prompt was asked again later and the harness went on from that answer instead.
+    """Whether its agent asked the same prompt again later and the harness went on from that answer instead.
 
     Siblings of which none is continued all stand. A later prompt that only begins with this one is no sign: behind it
     stands this reply, told again in other tokens.
@@ -115,11 +115,7 @@ def _discarded(forest: Forest, place: int) -> bool:
     node = forest.nodes[place]
     if node.completion.finish_reason is not FinishReason.LENGTH:
         return False
-    own = node.captured.call.ordinal
-    return any(
-        forest.nodes[other].captured.call.ordinal > own and forest.children[other]
-        for other in forest.same_prompt[node.prompt.raw]
-    )
+    return longer_try(forest, place) is not None or any(forest.children[other] for other in later_tries(forest, place))
 
 
 def _without_tokens(completion: Completion) -> Reason:
@@ -140,7 +136,7 @@ def why_not(forest: Forest, place: int) -> Reason | None:
         return Reason(node.captured.call.caveat.value)
     if node.captured.kind not in TRAINED_KINDS:
         return Reason.UNKNOWN_KIND if node.captured.kind is CallKind.UNKNOWN else Reason.SIDE_CALL
-    if forest.children[place]:
+    if used(forest, place):
         return None
     if superseded(forest, place) is not None:
         return Reason.SUPERSEDED

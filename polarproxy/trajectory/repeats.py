@@ -60,14 +60,37 @@ class Facts:
     generated: bool
     delivered: bool
     used: bool
-    """Whether a later prompt contains it, token for token."""
+    """Whether a later prompt contains it, token for token, and does not go on from a longer reply to the same prompt."""
 
 
 def facts_of(forest: Forest, place: int) -> Facts:
     """The three facts of the completion at this place."""
     node = forest.nodes[place]
     generated = len(node.completion.token_ids) > 0
-    return Facts(generated, node.captured.delivered, used=bool(forest.children[place]))
+    return Facts(generated, node.captured.delivered, used=used(forest, place))
+
+
+def used(forest: Forest, place: int) -> bool:
+    """Whether a later prompt goes on from the completion at this place."""
+    return bool(forest.children[place]) and longer_try(forest, place) is None
+
+
+def longer_try(forest: Forest, place: int) -> int | None:
+    """The later reply that a cut one is but the beginning of, when all that contains it came after both. None: no such.
+
+    Those prompts go on from the later reply, told again in other tokens: else they would contain it whole.
+    """
+    node = forest.nodes[place]
+    if not (broke_off(node) or node.completion.finish_reason is FinishReason.LENGTH) or not forest.children[place]:
+        return None
+    onward = forest.nodes[forest.children[place][0]].captured.call.ordinal
+    sampled = node.completion.token_ids
+    for other in later_tries(forest, place):
+        again = forest.nodes[other]
+        longer = len(again.completion.token_ids) > len(sampled) and again.completion.token_ids.startswith(sampled)
+        if longer and again.captured.call.ordinal < onward:
+            return other
+    return None
 
 
 def broke_off(node: Node) -> bool:
@@ -86,20 +109,21 @@ def superseded(forest: Forest, place: int) -> str | None:
 
     What a later prompt contains was not replaced by anything.
     """
-    if forest.children[place]:
+    if used(forest, place):
         return None
-    again = _asked_again(forest, place)
-    return None if again is None else _retry(forest.nodes[place], forest.nodes[again])
+    tries = (other for other in later_tries(forest, place) if len(forest.nodes[other].completion.token_ids))
+    again = next(tries, None)
+    return None if again is None else _retry(forest, forest.nodes[place], forest.nodes[again])
 
 
-def _asked_again(forest: Forest, place: int) -> int | None:
-    """The first later call with exactly this prompt."""
+def later_tries(forest: Forest, place: int) -> Iterator[int]:
+    """The completions of later calls of the same agent with exactly this prompt, in order."""
     node = forest.nodes[place]
-    same, own = forest.same_prompt[node.prompt.raw], node.captured.call.ordinal
+    same, own = forest.same_prompt[node.prompt.raw], node.captured.call
     for index in range(bisect_right(same, place), len(same)):
-        if forest.nodes[same[index]].captured.call.ordinal > own:
-            return same[index]
-    return None
+        call = forest.nodes[same[index]].captured.call
+        if call.ordinal > own.ordinal and identity(call).agent == identity(own).agent:
+            yield same[index]
 
 
 def _asked_before(forest: Forest, place: int) -> int | None:
@@ -115,15 +139,31 @@ def _asked_before(forest: Forest, place: int) -> int | None:
     return same[index]
 
 
-def _retry(first: Node, again: Node) -> str | None:
+def _retry(forest: Forest, first: Node, again: Node) -> str | None:
     """The evidence that one is a retry of the other. None: there is none."""
     if identity(first.captured.call).agent != identity(again.captured.call).agent:
         return None
-    if retry_count(again.captured.call) > retry_count(first.captured.call):
+    counts_up = retry_count(again.captured.call) > retry_count(first.captured.call)
+    if counts_up and not _began_between(forest, first, again):
         return f"the client says that it is try {retry_count(again.captured.call)}"
     if broke_off(first):
         return f"the first broke off ({first.captured.call.status})"
     return None if first.captured.delivered else "the first is not known to have arrived"
+
+
+def _began_between(forest: Forest, first: Node, again: Node) -> bool:
+    """Whether a failed call between the two, no later a try than the first, may be what was tried again."""
+    nodes = (forest.nodes[place] for place in forest.same_prompt[first.prompt.raw])
+    calls = [node.captured.call for node in nodes] + [captured.call for captured in forest.without_prompt]
+    own, later = first.captured.call, again.captured.call
+    return any(
+        own.ordinal < call.ordinal < later.ordinal
+        and call.status is not CallStatus.COMPLETED
+        and call.prompt_token_ids in (None, first.prompt)
+        and identity(call).agent == identity(own).agent
+        and retry_count(call) <= retry_count(own)
+        for call in calls
+    )
 
 
 def find_repeats(forest: Forest) -> list[Repeat]:
@@ -159,7 +199,7 @@ def _repeats(forest: Forest, place: int) -> Iterator[Repeat]:
                 f"{came_back} of its {count} sampled tokens stand in the prompt, and then something else",
             )
     parent = None if node.parent is None else forest.nodes[node.parent]
-    if parent is not None and broke_off(parent):
+    if node.parent is not None and parent is not None and broke_off(parent) and used(forest, node.parent):
         evidence = (
             f"all {len(parent.completion.token_ids)} tokens that were sampled before it broke off stand in the prompt"
         )
@@ -167,9 +207,9 @@ def _repeats(forest: Forest, place: int) -> Iterator[Repeat]:
 
 
 def _kind(forest: Forest, place: int, first: Node, again: Node) -> tuple[RepeatKind, str]:
-    if forest.children[place]:
+    if used(forest, place):
         return RepeatKind.SIBLING, "a later prompt contains the first"
-    evidence = _retry(first, again)
+    evidence = _retry(forest, first, again)
     if evidence is not None:
         unstreamed = first.captured.call.streamed and not again.captured.call.streamed
         return (RepeatKind.RESENT_UNSTREAMED if unstreamed else RepeatKind.RETRY), evidence

@@ -74,6 +74,58 @@ def test_a_count_that_does_not_rise_is_no_retry() -> None:
         assert left_out(tried(FIRST, count), tried(AGAIN, count), ON) == {}
 
 
+def test_a_retry_that_sampled_nothing_replaces_nothing() -> None:
+    empty = turn(1, [1], Said([], None, finish=None), status=CallStatus.ABORTED, delivered=False)
+    assert left_out(tried(FIRST, 0), tried(empty, 1)) == {"s-c1": Reason.NOTHING_SAMPLED}
+    third = tried(turn(2, [1], Said([7])), 2)
+    assert left_out(tried(FIRST, 0), tried(empty, 1), third) == {
+        "s-c0": Reason.SUPERSEDED,
+        "s-c1": Reason.NOTHING_SAMPLED,
+    }
+
+
+@pytest.mark.parametrize("prompt", [None, [1]])
+def test_a_retry_of_a_call_that_failed_is_none_of_the_sibling_before_it(prompt: list[int] | None) -> None:
+    failed = tried(turn(1, prompt, status=CallStatus.REJECTED), 0)
+    again = tried(turn(2, [1], Said([2, 4])), 1)
+    assert left_out(tried(FIRST, 0), failed, again) == {"s-c1": Reason.REJECTED}
+    # One that is itself a later try belongs to the chain that the first began.
+    assert left_out(tried(FIRST, 0), tried(failed, 1), tried(again, 2))["s-c0"] is Reason.SUPERSEDED
+    # And what failed for another prompt is not what was tried again.
+    other = tried(turn(1, [8], status=CallStatus.REJECTED), 0)
+    assert left_out(tried(FIRST, 0), other, again)["s-c0"] is Reason.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (cut(CallStatus.ABORTED), Reason.SUPERSEDED),
+        (turn(0, [1], Said([2, 3], finish=FinishReason.LENGTH)), Reason.DISCARDED_AT_LENGTH),
+    ],
+)
+def test_a_cut_try_is_not_used_where_the_whole_one_came_back_in_other_tokens(
+    first: CapturedCall, reason: Reason
+) -> None:
+    again, on = turn(1, [1], Said([2, 3, 7, 9])), turn(2, [1, 2, 3, 77, 9, 5], Said([6]))
+    assert left_out(first, again, on) == {"s-c0": reason}
+    assert rows(first, again, on) == [["s-c2"], ["s-c1"]]
+    assert RepeatKind.CONTINUED_AFTER_CUT not in {kind for kind, _, _ in repeats(first, again, on)}
+
+
+def test_a_cut_try_that_was_gone_on_from_before_the_whole_one_came_is_used() -> None:
+    on, again = turn(1, [1, 2, 3, 77], Said([6])), turn(2, [1], Said([2, 3, 7, 9]))
+    assert left_out(cut(CallStatus.ABORTED), on, again) == {}
+
+
+def test_a_length_cut_of_one_agent_is_not_discarded_by_another() -> None:
+    def of(captured: CapturedCall, agent: str) -> CapturedCall:
+        return fields(captured, headers=(("x-session-id", agent), ("x-parent-session-id", "m")))
+
+    first = turn(0, [1], Said([2, 3], finish=FinishReason.LENGTH))
+    assert left_out(of(first, "a"), of(AGAIN, "b"), of(ON, "b")) == {}
+    assert left_out(of(first, "b"), of(AGAIN, "b"), of(ON, "b")) == {"s-c0": Reason.DISCARDED_AT_LENGTH}
+
+
 def test_a_retry_of_another_agent_is_none() -> None:
     """Two sub-agents that were given one task send one prompt."""
     first, again = (
@@ -199,7 +251,10 @@ def test_nothing_that_is_used_or_the_last_of_its_prompt_is_superseded(calls: lis
         last = max(forest.nodes[place].captured.call.ordinal for place in group)
         for place in group:
             if superseded(forest, place) is not None:
-                assert not forest.children[place]
+                begun = forest.nodes[place].completion.token_ids
+                assert not forest.children[place] or any(
+                    other > place and forest.nodes[other].completion.token_ids.startswith(begun) for other in group
+                )
                 assert forest.nodes[place].captured.call.ordinal < last
 
 
