@@ -77,16 +77,17 @@ class PromptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnMark:
-    """What a reply is recognised by when a later request repeats it. Digests have 16 bytes."""
+    """What a reply is recognised by when a later request repeats it. Digests have 16 bytes, but for those of reasoning."""
 
     key: bytes
     """Of all that was said up to and including it, by meaning."""
     spelling: bytes
     """Of its text and arguments exactly as written."""
     reasoning: bytes | None
-    """Of its reasoning. None: it has none, or the client was shown none."""
+    """Of the reasoning of each turn of the assistant up to it, as it was sent, 4 bytes each; the last one is its own, as the
+    client was shown it. Zeros: none. None: there is none at all."""
     ids: tuple[str, ...]
-    """The ids of its tool calls."""
+    """The ids of its tool calls, after a digest (hex) of those of all calls before, if there are any."""
     template: str
     """Fingerprint of the chat template, as its renderings show it."""
 

@@ -161,7 +161,7 @@ completions = Table(
     Column("stop_reason", AnyText),
     Column("turn_key", LargeBinary(16)),
     Column("turn_spelling", LargeBinary(16)),
-    Column("turn_reasoning", LargeBinary(16)),
+    Column("turn_reasoning", LargeBinary),
     Column("turn_ids", AnyText),
     Column("turn_template", String(32)),
 )

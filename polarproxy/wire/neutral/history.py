@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from polarproxy.wire.neutral.request import Request
 
 _KEY_BYTES = 16
+_REASONING_BYTES = 4
+_NO_REASONING = bytes(_REASONING_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,30 @@ class Turn:
     chat_messages: int
     """How many messages of chat that is, where every tool result is a message of its own."""
     reasoning: bytes | None
-    """Digest of its reasoning. None: it has none, or none was sent back."""
+    """Digests (4 bytes each) of the reasoning of every turn of the assistant up to and including it, in order; zeros for one
+    that has none, or of which none was sent back. None: there is none at all."""
     spelling: bytes
     """Digest of its text and arguments exactly as written."""
     ids: tuple[str, ...]
-    """The ids of its tool calls."""
+    """The ids of its tool calls, after a digest of those of all calls before, if there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What the assistant's messages so far say beyond their meaning."""
+
+    reasoning: bytes = b""
+    """As in `Turn`."""
+    ids: bytes = b""
+    """Digest of the ids of all calls. Empty: no call."""
+
+    def then(self, message: Message) -> _Past:
+        """With this message too; only the assistant's matter."""
+        if message.role != "assistant":
+            return self
+        reasoning, ids = reasoning_text(message.parts), [use.id for use in tool_uses(message.parts)]
+        said = _digest(encoded(reasoning))[:_REASONING_BYTES] if reasoning else _NO_REASONING
+        return _Past(self.reasoning + said, _digest(self.ids + encoded([*ids])) if ids else self.ids)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,14 +78,15 @@ def turns(request: Request) -> tuple[Turn, ...]:
     """
     chain, meanings = _chain(request), Meanings()
     found: list[Turn] = []
-    count = 0
+    count, past = 0, _Past()
     followers = (*request.messages[1:], None)
     for message, following in zip(request.messages, followers, strict=True):
         chain.update(meanings.message(message))
         count += _chat_messages(message)
         alone = following is None or following.role != "assistant"
         if message.role == "assistant" and alone:
-            found.append(_turn(chain.digest(), count, message))
+            found.append(_turn(chain.digest(), count, message, past))
+        past = past.then(message)
     return tuple(found)
 
 
@@ -73,25 +95,33 @@ def reply_turns(request: Request, reply: Reply) -> dict[int, Turn]:
     if request.messages and request.messages[-1].role == "assistant":
         return {}
     chain, meanings = _chain(request), Meanings()
-    count = 0
+    count, past = 0, _Past()
     for message in request.messages:
         chain.update(meanings.message(message))
         count += _chat_messages(message)
-    return {choice.index: _reply_turn(chain.copy(), count + 1, choice) for choice in reply.choices}
+        past = past.then(message)
+    return {choice.index: _reply_turn(chain.copy(), count + 1, choice, past) for choice in reply.choices}
 
 
 def fit(sent: Turn, recorded: Turn) -> Fit | None:
     """How well a recorded turn of the same key is the one that was sent back; None: other reasoning came back, so it is not.
 
-    Reasoning that was dropped on the way fits any.
+    Reasoning that was dropped on the way fits any, of this turn and of those before it.
     """
-    if sent.reasoning is not None and sent.reasoning != recorded.reasoning:
+    if sent.reasoning is not None and not _came_back(sent.reasoning, recorded.reasoning or b""):
         return None
     return Fit(
         same_reasoning=sent.reasoning == recorded.reasoning,
         same_spelling=sent.spelling == recorded.spelling,
         same_ids=sent.ids == recorded.ids,
     )
+
+
+def _came_back(sent: bytes, recorded: bytes) -> bool:
+    """Whether every reasoning that was sent is the one that stands in the same place in what was recorded."""
+    places = range(0, len(sent), _REASONING_BYTES)
+    pairs = ((sent[at : at + _REASONING_BYTES], recorded[at : at + _REASONING_BYTES]) for at in places)
+    return all(one in (_NO_REASONING, other) for one, other in pairs)
 
 
 def has_media(request: Request) -> bool:
@@ -112,21 +142,21 @@ def _chat_messages(message: Message) -> int:
     return len(message.parts) if message.role == "tool" else 1
 
 
-def _reply_turn(chain: hashlib.blake2b, count: int, choice: Choice) -> Turn:
+def _reply_turn(chain: hashlib.blake2b, count: int, choice: Choice, past: _Past) -> Turn:
     # What the ids of its calls are does not matter for the key: places are counted, so a fresh reader of meanings will do.
     message = Message("assistant", choice.parts)
     chain.update(Meanings().message(message))
-    return _turn(chain.digest(), count, message)
+    return _turn(chain.digest(), count, message, past)
 
 
-def _turn(key: bytes, count: int, message: Message) -> Turn:
-    reasoning, uses = reasoning_text(message.parts), tool_uses(message.parts)
+def _turn(key: bytes, count: int, message: Message, past: _Past) -> Turn:
+    reasoning, uses = past.then(message).reasoning, tool_uses(message.parts)
     return Turn(
         key=key,
         chat_messages=count,
-        reasoning=_digest(encoded(reasoning)) if reasoning else None,
+        reasoning=reasoning if any(reasoning) else None,
         spelling=_digest(encoded([said_text(message.parts), [[use.name, use.arguments] for use in uses]])),
-        ids=tuple(use.id for use in uses),
+        ids=(*((past.ids.hex(),) if past.ids else ()), *(use.id for use in uses)),
     )
 
 

@@ -261,6 +261,46 @@ def test_of_turns_that_say_the_same_the_one_with_the_ids_that_came_back_is_meant
     assert same > other
 
 
+@pytest.mark.parametrize(
+    ("earlier", "own", "fits"),
+    [
+        ("He asks.", "So.", True),
+        (..., "So.", True),
+        ("He asks.", ..., True),
+        (..., ..., True),
+        ("Edited.", "So.", False),
+        ("Edited.", ..., False),
+        ("He asks.", "Edited.", False),
+        (..., "He asks.", False),
+    ],
+)
+def test_the_reasoning_of_earlier_turns_must_be_what_was_recorded(earlier: Any, own: Any, fits: bool) -> None:
+    before = [*ASK, assistant(), result()]
+    recorded = reply_turns(chat(before), Reply((Choice(0, (Thinking("So."), Text("4")), "stop"),)))[0]
+    again = [assistant(reasoning=earlier), result(), assistant(reasoning=own, content="4", tool_calls=...)]
+    back = sent(*again, {"role": "user", "content": "?"})
+    assert back.key == recorded.key
+    found = fit(back, recorded)
+    assert (found is not None) == fits
+    assert found is None or found.same_reasoning == (... not in (earlier, own))
+
+
+def test_reasoning_that_an_earlier_request_did_not_send_is_no_proof() -> None:
+    bare = reply_turns(chat([*ASK, assistant(reasoning=...), result()]), Reply((Choice(0, (Text("4"),), "stop"),)))[0]
+    assert fit(sent(assistant(), result(), {"role": "assistant", "content": "4"}), bare) is None
+
+
+def test_ids_of_earlier_calls_tell_which_turn_is_meant() -> None:
+    def recorded(id: str) -> Turn:
+        before = [*ASK, assistant(tool_calls=called(SAMPLED, id)), result(id=id)]
+        return reply_turns(chat(before), Reply((Choice(0, (Text("4"),), "stop"),)))[0]
+
+    back = sent(assistant(), result(), {"role": "assistant", "content": "4"})
+    assert back.key == recorded("c1").key == recorded("c9").key
+    assert (back.ids, len(back.ids)) == (recorded("c1").ids, 1)
+    assert back.ids != recorded("c9").ids
+
+
 def test_choices_are_turns_of_their_own() -> None:
     reply = Reply((Choice(0, (Text("a"),), "stop"), Choice(1, (Text("b"),), "stop")))
     found = reply_turns(chat(ASK), reply)
