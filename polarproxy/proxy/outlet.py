@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from aiohttp import WSCloseCode, web
 
@@ -96,9 +96,10 @@ class HttpOutlet:
             return self._stream
         if last:
             transport.close()
-        elif isinstance(transport, asyncio.Transport):
+        else:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            transport.abort()
+            # uvloop does not derive its transports from asyncio's.
+            cast("asyncio.Transport", transport).abort()
         return self._stream
 
     @property

@@ -1,13 +1,22 @@
 """Starting what a test needs between client and engine."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+import uvloop
 
 from tests.proxy.rig import Rig, Scripted, Starter, rig
+
+LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, LoopFactory]:
+    """The event loop that `serve` runs on, which differs from Python's own in its transports and their errors."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KEEP_S = 3.0
 """How long an idle connection is kept: less than the five seconds after which uvicorn, vLLM's server, closes it."""
+_STALE_S = 0.25
+"""A kept connection that is lost so soon after a request went out was closed before the engine saw the request."""
 _CLOSING_S = 1.0
 
 
@@ -38,17 +40,19 @@ class Pool:
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """The head of the engine's answer, which the caller releases.
 
-        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails on a
-        fresh connection is not tried again: the engine may have read it. Raises `EngineTimeout`, `EngineUnreachable`, which
+        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails later, or
+        on a fresh connection, is not tried again: the engine may be sampling it. Raises `EngineTimeout`, `EngineUnreachable`, which
         tell whether anything was sent, and `ValueError` when a header holds a line break.
         """
         head = self._origin.head(method, path, headers, body)
         kept = self._kept()
         if kept is not None:
+            clock = asyncio.get_running_loop().time
+            asked_at = clock()
             try:
                 return await kept.exchange(method, head, body)
             except EngineUnreachable:
-                if kept.heard or self._all_closed is not None:
+                if kept.heard or self._all_closed is not None or clock() - asked_at > _STALE_S:
                     raise
         fresh = await self._connect(sent=kept is not None)
         return await fresh.exchange(method, head, body)

@@ -99,6 +99,24 @@ async def test_a_request_is_sent_twice_at_most_and_to_one_kept_connection() -> N
         assert seen == 2
 
 
+async def test_what_an_engine_may_be_sampling_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read the request on a kept connection, worked on it, and died."""
+    monkeypatch.setattr(pool, "_STALE_S", 0.02)
+
+    async def serve(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(PLAIN)
+        await peer.request()
+        await asyncio.sleep(0.1)
+
+    async with socket_engine(serve) as engine, upstream_of(engine) as upstream:
+        await upstream.ask("GET", "/x")
+        with pytest.raises(EngineUnreachable, match="closed the connection before its answer") as failed:
+            await upstream.ask("GET", "/x")
+        assert failed.value.sent
+        assert engine.opened == 1
+
+
 async def test_once_an_answer_has_begun_nothing_is_sent_again() -> None:
     async def serve(peer: Peer) -> None:
         await peer.request()
