@@ -40,9 +40,9 @@ class Pool:
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         """The head of the engine's answer, which the caller releases.
 
-        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails later, or
-        on a fresh connection, is not tried again: the engine may be sampling it. Raises `EngineTimeout`, `EngineUnreachable`, which
-        tell whether anything was sent, and `ValueError` when a header holds a line break.
+        A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails later,
+        or on a fresh connection, is not tried again: the engine may be sampling it. Raises `EngineTimeout` and
+        `EngineUnreachable`, which tell whether anything was sent, and `ValueError` when a header holds a line break.
         """
         head = self._origin.head(method, path, headers, body)
         kept = self._kept()
