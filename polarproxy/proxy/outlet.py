@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import WSCloseCode, web
 
@@ -98,8 +98,7 @@ class HttpOutlet:
             transport.close()
         else:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            # uvloop does not derive its transports from asyncio's.
-            cast("asyncio.Transport", transport).abort()
+            transport.abort()
         return self._stream
 
     @property
