@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polarproxy.engine import probe
-from polarproxy.errors import EngineTimeout, EngineUnreachable
+from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import LogprobsMode, Sampling
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def _defaults(upstream: Upstream, model: str) -> Sampling:
 async def why_no_exact_prompts(upstream: Upstream, facts: EngineFacts) -> str | None:
     """Why this engine cannot be given exact prompts, for a person to read. None: it can.
 
-    Raises `EngineTimeout` when it does not answer.
+    Raises `EngineTimeout` when it does not answer, `BadReply` when what it answers may be over soon.
     """
     if facts.name != "vllm":
         return f"the engine is {facts.name}; only vLLM takes prompt ids with a chat"
@@ -113,7 +113,12 @@ _RENDER_ADVICE = {
 }
 
 
+_PASSING = (408, 425, 429)
+
+
 def _said(status: int) -> str:
     if not status:
         raise EngineTimeout("the engine did not answer when it was asked whether it takes exact prompts")
+    if status in _PASSING or status >= 500:
+        raise BadReply(f"the engine answers {status} when it is asked whether it takes exact prompts")
     return f"answers {status}"

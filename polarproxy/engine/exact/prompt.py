@@ -255,7 +255,7 @@ def exact(plan: Plan, rendered: Renderings, recorded: Recorded) -> Exact | Fallb
     close = int(rendered.whole.array[place])
     if recorded.completion.array[-1] == close:
         place += 1
-    elif not _is_open(recorded):
+    elif not is_open(recorded):
         last = int(recorded.completion.array[-1])
         return Fallback(FallbackReason.CLOSE_DIFFERS, f"it ended with token {last}, the template ends it with {close}")
     elif _cut_in_header(recorded.completion, plan.facts.header, close):
@@ -264,7 +264,7 @@ def exact(plan: Plan, rendered: Renderings, recorded: Recorded) -> Exact | Fallb
     return Exact(kept + rendered.whole.cut(place), len(kept))
 
 
-def _is_open(recorded: Recorded) -> bool:
+def is_open(recorded: Recorded) -> bool:
     """Whether the turn did not end by a token that ends turns: it was cut, or ended by one of the client's stop strings."""
     if recorded.finish_reason not in (FinishReason.STOP, FinishReason.TOOL_CALLS):
         return True

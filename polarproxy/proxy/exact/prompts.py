@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.engine import vllm
-from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, plan, unfit
+from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, is_open, plan, unfit
 from polarproxy.engine.exact.template import Refused
 from polarproxy.errors import BadReply, BadRequest, EngineTimeout, EngineUnreachable, StoreDamaged
 from polarproxy.model import Caveat, Continued, FallbackReason, Prompting, PromptOutcome
 from polarproxy.proxy.discovery import why_no_exact_prompts
+from polarproxy.proxy.exact.engines import RESTING, Engines
 from polarproxy.proxy.exact.known import KnownTurns, Match
-from polarproxy.proxy.exact.renders import Renders
 from polarproxy.wire.chat.request import decode_request
 from polarproxy.wire.neutral.history import has_media, turns
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from polarproxy.model import Call
     from polarproxy.proxy.asking import EngineRequest
     from polarproxy.proxy.exact.prompted import Prompted
+    from polarproxy.proxy.exact.renders import Renders
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.proxy.upstream import Upstream
     from polarproxy.store.repository import Repository
@@ -40,22 +40,12 @@ PATIENCE_S = 5.0
 """How long a request may wait for its exact prompt before the engine is asked as it would be without one."""
 
 
-@dataclass(slots=True)
-class _Engine:
-    """What was found out of an engine, as long as it is the same."""
-
-    life: int
-    renders: Renders
-    able: asyncio.Task[str | None] | None = None
-    """Why it cannot be given exact prompts. None: it was not asked."""
-
-
 class ExactPrompts:
     """Makes exact prompts, and counts what became of them."""
 
     def __init__(self, repository: Repository) -> None:
         self._known = KnownTurns(repository)
-        self._engines: dict[Upstream, _Engine] = {}
+        self._engines = Engines()
         self.outcomes: Counter[str] = Counter()
         """Calls in exact mode since the start: `first`, `exact`, `fault`, and each reason of a fallback."""
         self.reused_tokens = 0
@@ -64,9 +54,9 @@ class ExactPrompts:
     async def why_unable(self, upstream: Upstream) -> str | None:
         """Why an engine cannot be given exact prompts, for a person to read. None: it can. It is asked once.
 
-        Raises `EngineTimeout` when it does not answer.
+        Raises `EngineTimeout` when it does not answer, `BadReply` when it is at fault; it is asked again then.
         """
-        engine = self._engine(upstream)
+        engine = self._engines.of(upstream)
         if engine.able is None or (engine.able.done() and engine.able.exception() is not None):
             engine.able = asyncio.create_task(why_no_exact_prompts(upstream, await upstream.facts()))
         return await asyncio.shield(engine.able)
@@ -81,14 +71,8 @@ class ExactPrompts:
             return unable
         facts = await upstream.facts()
         fields = {} if facts.model is None else {"model": msgspec.Raw(msgspec.json.encode(facts.model))}
-        template = await self._engine(upstream).renders.template(fields, upstream.own_head)
+        template = await self._engines.of(upstream).renders.template(fields, upstream.own_head)
         return template.detail if isinstance(template, Refused) else None
-
-    def _engine(self, upstream: Upstream) -> _Engine:
-        engine = self._engines.get(upstream)
-        if engine is None or engine.life != upstream.life:
-            engine = self._engines[upstream] = _Engine(upstream.life, Renders(upstream))
-        return engine
 
     async def body(self, exchange: Exchange, prompted: Prompted, sent: Mapping[str, str]) -> bytes | None:
         """The body with an exact prompt. None: the engine is to be asked as it would be without us. Never raises."""
@@ -96,9 +80,10 @@ class ExactPrompts:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 found = await self._prompt(exchange, prompted, _head(sent))
-        except TimeoutError:
+        except (TimeoutError, EngineTimeout):
+            self._engines.of(exchange.upstream).was_late()
             found = Fallback(FallbackReason.RENDER_FAILED, f"there was no prompt within {PATIENCE_S:g} s")
-        except (BadReply, EngineTimeout, EngineUnreachable) as error:
+        except (BadReply, EngineUnreachable) as error:
             found = Fallback(FallbackReason.RENDER_FAILED, str(error))
         except (StoreDamaged, SQLAlchemyError) as error:
             found = Fallback(FallbackReason.STORE_FAILED, str(error))
@@ -110,6 +95,7 @@ class ExactPrompts:
         if isinstance(found, Fallback):
             prompted.fall_back(found.reason, found.detail)
             return None
+        self._engines.of(exchange.upstream).late = 0
         prompted.take(found.prompt)
         return vllm.forced(exchange.plan.body, found.prompt)
 
@@ -117,7 +103,10 @@ class ExactPrompts:
         self, exchange: Exchange, prompted: Prompted, head: Mapping[str, str]
     ) -> Exact | Fallback | Prompting:
         """Raises whatever stands in the way."""
-        asked, renders = exchange.asking.request, self._engine(exchange.upstream).renders
+        asked, engine = exchange.asking.request, await self._engines.looked_at(exchange.upstream, head)
+        renders = engine.renders
+        if engine.rests and not engine.knows(asked.fields):
+            return _RESTS
         unable = await self.why_unable(exchange.upstream)
         if unable is not None:
             return Fallback(FallbackReason.ENGINE_UNABLE, unable)
@@ -146,6 +135,8 @@ class ExactPrompts:
         known = match.known
         length = len(known.prompt) + len(known.completion.token_ids)
         prompted.goes_on_from(Continued(known.call_id, known.choice, length))
+        if engine.rests:
+            return _RESTS
         made = await _continue(renders, asked, match, template, head)
         limit = exchange.facts.max_model_len
         if not isinstance(made, Fallback) and limit is not None and len(made.prompt) >= limit:
@@ -167,20 +158,27 @@ class ExactPrompts:
             self.reused_tokens += prompting.continued.length
 
 
+_RESTS = Fallback(FallbackReason.RENDER_FAILED, RESTING)
+
+
 async def _continue(
     renders: Renders, asked: EngineRequest, match: Match, template: TemplateFacts, head: Mapping[str, str]
 ) -> Exact | Fallback:
     known = match.known
     if known.mark.template != template.fingerprint:
         return Fallback(FallbackReason.TEMPLATE_CHANGED)
+    one = known.completion
+    recorded = Recorded(known.prompt, one.token_ids, one.finish_reason, one.stop_reason)
+    if bytes(asked.fields.get("thinking_token_budget", b"null")) != b"null" and is_open(recorded):
+        # The engine counts from the last beginning of a thought, which may be that of the cut turn.
+        return Fallback(FallbackReason.UNFIT_REQUEST, "a thinking_token_budget would count the thoughts of a cut turn")
     place = match.sent.chat_messages - 1
     wanted = plan(
         asked.fields, asked.messages(), place, template, known.prompt, same_ids=match.sent.ids == known.mark.ids
     )
     if isinstance(wanted, Fallback):
         return wanted
-    one, kept = known.completion, (wanted.head, wanted.anchor, wanted.other)
-    recorded = Recorded(known.prompt, one.token_ids, one.finish_reason, one.stop_reason)
+    kept = wanted.head, wanted.anchor, wanted.other
     whole, (before, anchor, other) = await asyncio.gather(
         renders.ids(wanted.whole, head, keep=False), renders.all_ids(kept, head, keep=wanted.reusable)
     )

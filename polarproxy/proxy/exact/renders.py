@@ -30,6 +30,14 @@ _AT_ONCE = 8
 """Renderings that are asked for at the same time when a template is tried out."""
 
 
+_WITNESS = 1
+"""Which body of a probe is rendered again later: one with the beginning of a turn at its end."""
+
+
+def _key(settings: Settings) -> _Key:
+    return tuple((name, bytes(value)) for name, value in settings.items())
+
+
 class Renders:
     """Asks the engine to render; short renderings of the same body are kept."""
 
@@ -38,6 +46,8 @@ class Renders:
         self._kept: OrderedDict[bytes, TokenIds] = OrderedDict()
         self._bytes = 0
         self._templates: OrderedDict[_Key, asyncio.Task[_Facts]] = OrderedDict()
+        self._witness: tuple[bytes, TokenIds] | None = None
+        """A body and what it was rendered to at first. None: nothing was rendered yet."""
 
     async def ids(self, body: bytes, head: Mapping[str, str], *, keep: bool) -> TokenIds:
         """The ids of a body; raises `BadReply` when the engine refuses it, `EngineTimeout`, `EngineUnreachable`."""
@@ -71,10 +81,25 @@ class Renders:
             if gone is not None:
                 self._bytes -= len(body) + len(gone.raw)
 
+    async def unchanged(self, head: Mapping[str, str]) -> bool:
+        """Whether the engine renders as it did at first; raises as `ids` does when it is at fault."""
+        if self._witness is None:
+            return True
+        body, ids = self._witness
+        status, answer = await self._upstream.ask_for(head, RENDER_ROUTE, body)
+        if status >= 500:
+            raise BadReply(f"{RENDER_ROUTE} answers {status}")
+        return status == 200 and rendered_ids(answer) == ids
+
+    def knows(self, fields: Settings) -> bool:
+        """Whether `template` answers at once."""
+        task = self._templates.get(_key(template_settings(fields)))
+        return task is not None and task.done()
+
     async def template(self, fields: Settings, head: Mapping[str, str]) -> _Facts:
         """What is known of the template that a request is rendered with; tried out once. Raises as `ids` does."""
         settings = template_settings(fields)
-        key = tuple((name, bytes(value)) for name, value in settings.items())
+        key = _key(settings)
         task = self._templates.get(key)
         if task is None:
             task = self._templates[key] = asyncio.create_task(self._try_out(settings, head))
@@ -96,6 +121,9 @@ class Renders:
         for start in range(0, len(wanted.bodies), _AT_ONCE):
             some = wanted.bodies[start : start + _AT_ONCE]
             answers += await asyncio.gather(*(self._unless_refused(body, head) for body in some))
+        witness = answers[_WITNESS]
+        if self._witness is None and witness is not None:
+            self._witness = wanted.bodies[_WITNESS], witness
         found = read(wanted, answers)
         if isinstance(found, Refused):
             return found
