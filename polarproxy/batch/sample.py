@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from polarproxy.trajectory.branches import Branch, Trajectory, Turn
 
 FORMAT_VERSION = 1
+MIXED_MODELS = "mixed_models"
+"""Of a row whose trained turns were sampled by more than one model: no policy sampled it as a whole."""
 
 T = TypeVar("T")
 
@@ -218,6 +220,8 @@ def _warnings(trained: list[Call]) -> Iterator[str]:
         yield "policy_changed_within_turn"
     if len({(call.policy_version_min, call.policy_version_max) for call in trained}) > 1:
         yield "policy_changed_between_turns"
+    if len({call.served_model for call in trained} - {None}) > 1:
+        yield MIXED_MODELS
     if len({call.sampling.logprobs_mode for call in trained}) > 1:
         yield "logprobs_mode_mixed"
     if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:

@@ -9,6 +9,7 @@ import typer
 from rich.progress import track
 from rich.text import Text
 
+from polarproxy.batch.sample import MIXED_MODELS
 from polarproxy.cli import crediting as flags
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
@@ -17,9 +18,10 @@ from polarproxy.cli.transcripts import Transcriber
 from polarproxy.credit.collapse import observe
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
+from polarproxy.export.atomic import check_target
 from polarproxy.export.collect import Account, Collection, Options
 from polarproxy.export.crediting import Watch
-from polarproxy.export.files import FORMATS, write_report
+from polarproxy.export.files import FORMATS, report_path, write_report
 from polarproxy.export.report import report
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ def export(
     ] = "per_session",
     merge: Merge = "prefix_merging",
     group: Annotated[str | None, typer.Option(help="Only sessions of this group.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Train only what this model sampled; what others did is context. Default: all.")
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option(help="Refuse rows whose ids, logprobs and counts contradict each other (`polarproxy verify`)."),
@@ -69,6 +74,8 @@ def export(
     Example: polarproxy export --out samples.parquet --advantage grpo
     """
     write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
+    for path in (out, report_path(out)):
+        check_target(path)
     with open_repository(db) as repository:
         credit = CreditOptions(
             gamma=gamma,
@@ -92,6 +99,7 @@ def export(
             on_collapse,
             policy_version,
             max_lag,
+            model,
         )
         read = Transcriber(repository).transcribe
         collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
@@ -99,7 +107,7 @@ def export(
         rows = (row for session in sessions for row in collection.session_rows(session))
         write(out, rows, collection.account)
     account = collection.account
-    write_report(out.with_suffix(".report.json"), account)
+    write_report(report_path(out), account)
     if as_json:
         print_json(report(account))
     else:
@@ -163,6 +171,12 @@ def print_account(account: Account, files: list[Path]) -> None:
             f"[yellow]{account.unfaithful_rows} rows are not faithful: {account.off_context_tokens} trained tokens were"
             f" sampled in another context than the one in the row[/yellow]"
         )
+    if len(account.models) > 1:
+        names = ", ".join(sorted(account.models))
+        console.print(Text(f"the rows are of several models ({names}); --model trains one of them", style="yellow"))
+    if MIXED_MODELS in account.refused_rows:
+        said = "rows were sampled by more than one model and refused; --model NAME trains the tokens of one"
+        console.print(f"[yellow]{account.refused_rows[MIXED_MODELS]} {said}[/yellow]")
     if account.refused:
         said = "rows were refused; `polarproxy verify` names the calls, --no-strict keeps them"
         console.print(f"[yellow]{account.refused} {said}[/yellow]")

@@ -64,6 +64,16 @@ class CreditOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:
             raise InvalidValue(f"gamma must lie in 0..1, not {self.gamma}")
+        numbers = {
+            "the format penalty": self.format_penalty,
+            "alpha": self.alpha,
+            "success": self.success,
+            "failure": self.failure,
+            **{f"the weight of component {name!r}": value for name, value in self.component_weights.items()},
+        }
+        for name, value in numbers.items():
+            if not np.isfinite(value):
+                raise InvalidValue(f"{name} must be a finite number, not {value}")
         if self.overlong_buffer <= 0:
             raise InvalidValue(f"the overlong buffer must be more than 0 tokens, not {self.overlong_buffer}")
         if self.overlong == "penalty" and self.overlong_limit is None:
@@ -262,6 +272,9 @@ ESTIMATORS: tuple[Estimator, ...] = (
 )
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def estimator(name: str) -> Estimator:
     """The estimator of this name; raises `InvalidValue` when there is none."""
     for known in ESTIMATORS:
@@ -288,10 +301,42 @@ def assign(
 ) -> tuple[dict[str, SessionCredit], dict[str, str]]:
     """The credit of every scored session that is in the loss, and the reason for every scored one that is not.
 
-    Raises `InvalidValue` for a name that is not in `ESTIMATORS`.
+    Raises `InvalidValue` for a name that is not in `ESTIMATORS`, for the weight of a component that no session has, and when
+    an advantage is no finite float32.
     """
-    estimate = estimator(name).estimate
     rollouts = list(rollouts)
+    _check_weights(rollouts, options)
+    for rollout in rollouts:
+        for value in (rollout.reward or 0.0, *rollout.reward_components.values()):
+            if abs(value) > _LARGEST:
+                raise InvalidValue(
+                    f"session {rollout.session_id} has the reward {value:g}, which is too large for {name}: it is no finite"
+                    " float32"
+                )
+    # What becomes too large for a float is refused by name below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, dropped = _assign(rollouts, estimator(name).estimate, options)
+    for session_id, credit in found.items():
+        for own in (credit.value, *credit.turns.values()):
+            if own is not None and not abs(own) <= _LARGEST:
+                raise InvalidValue(
+                    f"{name} gives session {session_id} the advantage {own}, which is no finite float32: its rewards, or"
+                    " those of its group, are too large; set others, or choose another --advantage"
+                )
+    return found, dropped
+
+
+def _check_weights(rollouts: Iterable[Rollout], options: CreditOptions) -> None:
+    known = {name for rollout in rollouts for name in rollout.reward_components}
+    for name in options.component_weights:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none at all"
+            raise InvalidValue(f"no session has a component {name!r} that a weight could be for; there are: {names}")
+
+
+def _assign(
+    rollouts: Sequence[Rollout], estimate: Estimate, options: CreditOptions
+) -> tuple[dict[str, SessionCredit], dict[str, str]]:
     if options.subagents == "share":
         credit = estimate(form_groups(rollouts), options)
         return {one.session_id: given for one, given in _spread(rollouts, credit)}, dict(credit.dropped)

@@ -13,9 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def check_target(path: Path) -> None:
+    """Raises `BadExport` when something is there that a file must not take the place of: a device, a pipe, a folder."""
+    if path.exists() and not path.is_file():
+        raise BadExport(
+            f"{path} cannot be written: there is something already that is no regular file (a folder, a device, a pipe);"
+            " name another file"
+        )
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, moved there when the block ends well. Raises `BadExport` when that cannot be."""
+    check_target(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

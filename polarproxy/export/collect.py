@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from polarproxy.batch.sample import Sample, Weighting, build_samples
+from polarproxy.batch.sample import MIXED_MODELS, Sample, Weighting, build_samples
 from polarproxy.credit.collapse import Observed, observed
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.estimators import CreditOptions
@@ -14,6 +14,8 @@ from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
 from polarproxy.credit.versions import RewardVersion, reward_version
 from polarproxy.errors import BadExport
 from polarproxy.export.crediting import ADVANTAGES, Crediting, Transcribe, Watch, unwatched
+from polarproxy.export.narrowing import keeping, models_of, of_branches, of_model
+from polarproxy.model import CallKind
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.prompting import PromptCount, count_prompts
@@ -55,6 +57,8 @@ class Options:
     """The weights that are to be trained. None: the latest that the store knows."""
     max_lag: int | None = None
     """Sessions sampled by weights more than so many versions before are out of the loss and of the baseline. None: none."""
+    model: str | None = None
+    """The model, as the engine calls it, whose tokens are trained; others' are context. None: those of all."""
 
     def __post_init__(self) -> None:
         if self.max_lag is not None and self.max_lag < 0:
@@ -101,6 +105,8 @@ class Account:
     """Rows that a strict export refused, by what was wrong; a row may be refused for several reasons."""
     refused: int = 0
     """How many rows were refused."""
+    models: Counter[str] = field(default_factory=Counter)
+    """Rows by the model that sampled what they train; `several` where more than one did."""
     findings: Counter[str] = field(default_factory=Counter)
     """What was found in the calls of all sessions, by code."""
     prompts: dict[str, PromptCount] = field(default_factory=dict)
@@ -140,6 +146,10 @@ class Collection:
         self._spellings: dict[str | None, dict[int, bytes]] = {}
         summaries = repository.sessions(group_id=options.group_id)
         self.sessions = sorted((entry.session for entry in summaries), key=_place)
+        if options.group_id is not None and not self.sessions:
+            raise BadExport(
+                f"no session has the group {options.group_id!r}; `polarproxy sessions list` shows the groups"
+            )
         policy = repository.latest_policy_version() if options.policy_version is None else options.policy_version
         self._options = options
         self._crediting = Crediting(self.sessions, options, policy, self._trajectory, watch, transcribe)
@@ -155,7 +165,8 @@ class Collection:
         account = self.account
         calls = self._repository.calls(session.session_id)
         rebuilt = self._rebuilt(session, calls)
-        trajectory, integrity = rebuilt.trajectory, rebuilt.integrity()
+        whole, integrity = rebuilt.trajectory, rebuilt.integrity()
+        trajectory = of_model(whole, account.options.model)
         account.sessions += 1
         account.calls += len(calls)
         prompts = count_prompts(calls)
@@ -165,6 +176,9 @@ class Collection:
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
         account.drifts.update(by_class(rebuilt.drifts(self._texts(calls))))
+        others = len(trained_turns(whole)) - len(trained_turns(trajectory))
+        # Adding counters leaves zeros out: a report names only what happened.
+        account.left_out_turns += Counter({"other_model": others})
         account.findings.update(finding.code.value for finding in integrity.findings)
         self._observe(session, trajectory)
         reason = self._why_not(session, trajectory)
@@ -176,8 +190,13 @@ class Collection:
             if not trajectory.branches:
                 account.left_out_sessions["refused"] += 1
                 return []
+        least = account.options.min_coverage
+        if least is not None and (trajectory.coverage or 0.0) < least:
+            account.left_out_sessions["low_coverage"] += 1
+            return []
+        self._count_turn_rewards(session, whole)
         credit = self._crediting.of(session.session_id)
-        self._count_turns(session, trajectory, credit)
+        trajectory = self._without_subagents(trajectory, credit)
         samples = build_samples(trajectory, session, credit, account.options.weighting)
         for sample in samples:
             self._count(sample)
@@ -201,35 +220,39 @@ class Collection:
     def _without_refused(self, trajectory: Trajectory, integrity: SessionIntegrity) -> Trajectory:
         kept = []
         for branch in trajectory.branches:
-            codes = integrity.refused(branch)
-            self.account.refused_rows.update(code.value for code in codes)
+            codes = [code.value for code in integrity.refused(branch)]
+            if len(models_of(branch)) > 1:
+                codes.append(MIXED_MODELS)
+            self.account.refused_rows.update(codes)
             if codes:
                 self.account.refused += 1
             else:
                 kept.append(branch)
-        return replace(trajectory, branches=tuple(kept))
+        return of_branches(trajectory, kept)
 
     def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
         if not trajectory.branches:
             return "nothing_trainable"
-        reason = self._crediting.why_not(session.session_id)
-        if reason is not None:
-            return reason
-        least = self.account.options.min_coverage
-        if least is not None and (trajectory.coverage or 0.0) < least:
-            return "low_coverage"
-        return None
+        return self._crediting.why_not(session.session_id)
 
     def _observe(self, session: Session, trajectory: Trajectory) -> None:
         rollout = self._crediting.rollouts.get(session.session_id)
         if rollout is not None:
             self.account.observed.append(observed(rollout, session.created_at, trained_turns(trajectory)))
 
-    def _count_turns(self, session: Session, trajectory: Trajectory, credit: SessionCredit | None) -> None:
+    def _without_subagents(self, trajectory: Trajectory, credit: SessionCredit | None) -> Trajectory:
+        """Without the turns that the credit does not train; where none was computed, as the options say of sub-agents."""
         if credit is not None:
-            left_out = sum(credit.of(turn_key(turn)) is None for turn in trained_turns(trajectory))
-            # Adding counters leaves zeros out: a report names only what happened.
-            self.account.left_out_turns += Counter({"subagent": left_out})
+            kept = keeping(trajectory, lambda turn: credit.of(turn_key(turn)) is not None)
+        elif self._options.credit.subagents == "exclude":
+            kept = keeping(trajectory, lambda turn: turn.node.captured.kind is not CallKind.SUBAGENT)
+        else:
+            return trajectory
+        left_out = len(trained_turns(trajectory)) - len(trained_turns(kept))
+        self.account.left_out_turns += Counter({"subagent": left_out})
+        return kept
+
+    def _count_turn_rewards(self, session: Session, trajectory: Trajectory) -> None:
         if session.reward is not None and session.reward.turns:
             unmatched = len(of_trajectory(session, trajectory).unmatched)
             self.account.warnings += Counter({"turn_reward_of_no_trained_turn": unmatched})
@@ -241,6 +264,7 @@ class Collection:
         account.trained_tokens += sample.trained_tokens
         account.warnings.update(sample.warnings)
         account.unfaithful_rows += not sample.faithful
+        account.models["several" if MIXED_MODELS in sample.warnings else sample.model or "unknown"] += 1
         account.lags[account.policy_version - int(sample.policy_versions[sample.loss_mask == 1].min())] += 1
 
 

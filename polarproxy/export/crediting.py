@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from polarproxy.credit.estimators import ESTIMATORS, SessionCredit, assign, estimator
 from polarproxy.credit.groups import form_groups
-from polarproxy.credit.rollouts import Rollout, of_session, of_trajectory
+from polarproxy.credit.rollouts import Rollout, of_session, of_trajectory, trained_turns, turn_key
 from polarproxy.errors import Collapsed
+from polarproxy.export.narrowing import of_model
 from polarproxy.model import Session
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ class Crediting:
         self._reasons: dict[str, str] = {}
         if needs_turns(options):
             read = transcribe if options.advantage != NO_CREDIT and estimator(options.advantage).needs_code else None
-            rollouts = [_rollout(session, build(session), read) for session in watch(sessions, len(sessions))]
+            watched = watch(sessions, len(sessions))
+            rollouts = [_rollout(session, build(session), read, options.model) for session in watched]
         else:
             rollouts = [of_session(session) for session in sessions]
         rollouts = self._fresh(rollouts)
@@ -99,8 +102,11 @@ class Crediting:
             self._reasons |= {name: "flat_group" for group in flat for name in group.session_ids}
 
 
-def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None) -> Rollout:
-    return of_trajectory(session, trajectory, None if read is None else read(trajectory))
+def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None, model: str | None) -> Rollout:
+    """With the turns of `model`; they are numbered among those of all models, as whoever set turn rewards saw them."""
+    rollout = of_trajectory(session, trajectory, None if read is None else read(trajectory))
+    kept = {turn_key(turn) for turn in trained_turns(of_model(trajectory, model))}
+    return replace(rollout, turns=tuple(turn for turn in rollout.turns if turn.key in kept))
 
 
 def needs_turns(options: Options) -> bool:

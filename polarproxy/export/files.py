@@ -97,6 +97,11 @@ FORMATS: tuple[tuple[str, str, Callable[[Path, Iterable[Sample], Account], None]
 """Name, suffix and writer of each format."""
 
 
+def report_path(path: Path) -> Path:
+    """Where the report of an export lies: beside it, by its whole name, so that two formats do not share one."""
+    return path.with_name(f"{path.name}.report.json")
+
+
 def write_report(path: Path, account: Account) -> None:
     """The report as a file of its own."""
     with whole_file(path) as temporary:

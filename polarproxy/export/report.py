@@ -34,6 +34,8 @@ def report(account: Account) -> dict[str, Any]:
             "max_lag": account.options.max_lag,
             "rows_by_lag": {str(lag): count for lag, count in sorted(account.lags.items())},
         },
+        "model": account.options.model,
+        "models": dict(sorted(account.models.items())),
         "sessions": account.sessions,
         "calls": account.calls,
         "kinds": dict(sorted(account.kinds.items())),

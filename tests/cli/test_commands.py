@@ -1,6 +1,7 @@
 """Every command says what is in the store: as a table for people, as one JSON document for programs."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,35 @@ def test_rows_are_exported(polarproxy: Command, db: str, name: str) -> None:
     assert done.code == 0
     assert done.json["rows"] == 2
     assert Path(name).stat().st_size > 0
-    report = Path(name).with_suffix(".report.json")
+    report = Path(f"{name}.report.json")
     assert json.loads(report.read_text())["rows"] == 2
     assert "sampled tokens trained" in polarproxy("export", "--out", name, "--db", db).out
+
+
+def test_two_formats_do_not_share_a_report(polarproxy: Command, db: str) -> None:
+    for name in ("a.jsonl", "a.parquet"):
+        polarproxy("export", "--out", name, "--db", db)
+    assert sorted(entry.name for entry in Path().glob("a.*.json")) == ["a.jsonl.report.json", "a.parquet.report.json"]
+
+
+@pytest.mark.parametrize("taken", ["a.jsonl", "a.jsonl.report.json"])
+def test_an_export_takes_the_place_of_regular_files_only(polarproxy: Command, db: str, taken: str) -> None:
+    os.mkfifo(taken)
+    done = polarproxy("export", "--out", "a.jsonl", "--db", db)
+    assert (done.code, "no regular file" in done.err, Path(taken).is_fifo()) == (2, True, True)
+    assert [entry.name for entry in Path().glob("a.*")] == [taken]
+
+
+def test_a_group_that_is_none_is_wrong_use(polarproxy: Command, db: str) -> None:
+    done = polarproxy("export", "--out", "a.jsonl", "--group", "typo", "--db", db)
+    assert (done.code, "no session has the group 'typo'" in done.err) == (2, True)
+    assert list(Path().glob("a.*")) == []
+
+
+@pytest.mark.parametrize("option", [("--format-penalty", "nan"), ("--component-weight", "typo=1"), ("--alpha", "inf")])
+def test_what_would_make_no_number_is_wrong_use(polarproxy: Command, db: str, option: tuple[str, str]) -> None:
+    done = polarproxy("export", "--out", "a.jsonl", "--advantage", "gdpo", *option, "--db", db)
+    assert (done.code, list(Path().glob("a.*"))) == (2, [])
 
 
 @pytest.mark.parametrize("name", [name for name in ADVANTAGES if name != "gdpo"])
@@ -145,7 +172,7 @@ def test_flags_of_credit_reach_the_estimator(polarproxy: Command, db: str) -> No
 
 
 def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, db: str) -> None:
-    done = polarproxy("export", "--out", "rows.jsonl", "--group", "nobody", "--db", db)
+    done = polarproxy("export", "--out", "rows.jsonl", "--model", "nobody", "--db", db)
     assert done.code == 1
     assert "no rows" in done.out
 

@@ -1,6 +1,7 @@
 """Estimators over groups: by hand, and the laws that all of them keep."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -248,3 +249,28 @@ def test_credit_sums_to_nothing_with_each_session_once(name: str, batch: list[Ro
 def test_options_that_contradict_each_other_cannot_be_built(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidValue):
         CreditOptions(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce++", "dapo"])
+def test_an_advantage_is_a_finite_float32_or_is_refused(name: str) -> None:
+    huge = [rollout("a", 1e308), rollout("b", -1e308), rollout("c", 1e308)]
+    with pytest.raises(InvalidValue, match=f"session a has the reward 1e[+]308, .* for {re.escape(name)}"):
+        assign(huge, name, CreditOptions())
+
+
+def test_a_weight_may_be_too_large() -> None:
+    pair = [rollout("a", 1.0, turns(0.0)[0]), rollout("b", 0.0, turns(0.0)[0])]
+    with pytest.raises(InvalidValue, match=r"gtpo gives session a the advantage .* no finite float32"):
+        assign(pair, "gtpo", CreditOptions(alpha=1e308, similarity=lambda _one, _other: 1e10))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_options_are_finite(value: float) -> None:
+    for options in ({"alpha": value}, {"format_penalty": value}, {"component_weights": {"tests": value}}):
+        with pytest.raises(InvalidValue, match="must be a finite number"):
+            CreditOptions(**options)
+
+
+def test_a_weight_is_for_a_component_that_there_is() -> None:
+    with pytest.raises(InvalidValue, match=r"no session has a component 'typo'.*there are: tests"):
+        assign([rollout("a", 1.0, tests=1.0)], "gdpo", CreditOptions(component_weights={"typo": 1.0}))

@@ -1,5 +1,6 @@
 """A file is there whole, or not at all, and nothing is left lying about."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,4 +69,12 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl" / "inside").mkdir(parents=True)
     with pytest.raises(BadExport, match="cannot be written"):
         write(tmp_path / "rows.jsonl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(BadExport, match="no regular file"):
+        write(tmp_path / "rows.jsonl")
+    assert (tmp_path / "rows.jsonl").is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -25,6 +25,7 @@ from polarproxy.model import (
     Sampling,
     Session,
     TurnReward,
+    Usage,
 )
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import upgrade
@@ -327,3 +328,53 @@ def test_what_turns_say_reaches_an_estimator_that_asks(repository: Repository, f
     rows = Collection(repository, options, transcribe=transcribe).rows()
     credit = {row.session_id: float(row.advantages[1]) for row in rows if row.advantages is not None}
     assert credit == {"good": pytest.approx(1.0, abs=1e-4), "near": 0.0, "other": pytest.approx(-1.0, abs=1e-4)}
+
+
+def of_two_models() -> list[Call]:
+    return [
+        replace(call(0, [1], Said([2])), served_model="policy"),
+        replace(call(1, [1, 2, 3], Said([4, 5])), served_model="other"),
+    ]
+
+
+def test_a_row_of_two_models_is_refused(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), of_two_models(), Reward(1.0))
+    fill(session("b"), [replace(one, served_model="policy") for one in two_turns()], Reward(0.0))
+    strict = Collection(repository, Options())
+    assert [row.session_id for row in strict.rows()] == ["b"]
+    assert (strict.account.refused_rows, strict.account.models) == ({"mixed_models": 1}, {"policy": 1})
+    lax = Collection(repository, Options(strict=False))
+    assert [row.warnings.count("mixed_models") for row in lax.rows()] == [1, 0]
+    assert lax.account.models == {"several": 1, "policy": 1}
+
+
+def test_one_model_is_trained_and_the_others_are_context(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), of_two_models(), Reward(1.0, turns=(TurnReward(0.5, turn=1),)))
+    fill(session("b"), [replace(two_turns()[0], served_model="other")], Reward(0.0))
+    collection = Collection(repository, Options(model="other", advantage="grpo_turns"))
+    first, second = collection.rows()
+    assert (first.token_ids.tolist(), first.loss_mask.tolist()) == ([1, 2, 3, 4, 5], [0, 0, 0, 1, 1])
+    assert second.loss_mask.tolist() == [0, 1]
+    account = collection.account
+    assert (account.left_out_turns, account.refused, account.trained_tokens) == ({"other_model": 1}, 0, 3)
+    assert account.warnings == {}
+    assert collection._crediting.rollouts["a"].turns[0].reward == 0.5
+    nobody = Collection(repository, Options(model="typo"))
+    assert (list(nobody.rows()), nobody.account.left_out_sessions) == ([], {"nothing_trainable": 2})
+
+
+def test_without_credit_subagents_can_be_left_out(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), [call(0, [1], Said([2])), call(1, [7], Said([8]))], None)
+    repository.add_label("a-1", Label(CallKind.SUBAGENT, "me", WHEN))
+    collection = Collection(repository, Options(advantage="none", credit=CreditOptions(subagents="exclude")))
+    (row,) = collection.rows()
+    assert (row.token_ids.tolist(), row.advantages) == ([1, 2], None)
+    assert collection.account.left_out_turns == {"subagent": 1}
+
+
+def test_coverage_is_that_of_the_rows_that_are_left(repository: Repository, fill: Fill) -> None:
+    wrong = replace(call(1, [30], Said(list(range(100, 160)))), usage=Usage(1, 3))
+    fill(session("a"), [call(0, [1], Said([2])), wrong], Reward(1.0))
+    collection = Collection(repository, Options(min_coverage=0.9))
+    assert list(collection.rows()) == []
+    assert (collection.account.left_out_sessions, collection.account.refused) == ({"low_coverage": 1}, 1)

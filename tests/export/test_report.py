@@ -55,6 +55,8 @@ def test_a_report() -> None:
         "subagents": "share",
         "reward_version": {"digest": "d1", "specs": {"given": 3}},
         "policy": {"version": 7, "max_lag": None, "rows_by_lag": {"0": 2, "3": 1}},
+        "model": None,
+        "models": {},
         "sessions": 4,
         "calls": 9,
         "kinds": {"main": 2, "title": 1},
