@@ -82,9 +82,7 @@ def verify(folder: _Folder = None, as_json: Json = False) -> None:
     if as_json:
         print_json({"files": len(found), "bad": [asdict(one) for one in bad], "torn": torn})
     elif bad:
-        rows = [
-            (one.name, one.problem or f"{one.unreadable_bytes} bytes at its end are no whole record") for one in bad
-        ]
+        rows = [(one.name, one.problem or f"{one.unreadable_bytes} bytes are no whole record") for one in bad]
         print_table(f"{len(bad)} files are not as they were written", ("file", "what"), rows)
     else:
         records = sum(one.sessions + one.calls + one.facts for one in found)
@@ -106,7 +104,8 @@ def drain(
     """Store what is in a spool, whose proxy must not be running. What the database has already is not stored again.
 
     Records go only into the database they are for (exit code 2), unless --force says otherwise.
-    Exit code 1 when records are left: the database went away, or refuses them. Run it again to go on.
+    Exit code 1 when records are left (the database went away, or refuses them: run it again to go on), or when something could
+    not be read.
     Example: polarproxy db spool drain /var/spool/polarproxy --db postgresql://polar@db/polar
     """
     settings, place = load({"db": db}, None), _folder(folder)
@@ -139,7 +138,11 @@ def _drained(place: Path, engine: Engine, database: str | None) -> bool:
         errors.print(f"refused: {refusal.why}", markup=False)
     if len(spool):
         errors.print(f"{len(spool)} are left, the database does not take them: {writer.trouble}", markup=False)
-    return not len(spool) and not spool.refused
+    if spool.torn:
+        errors.print(f"{spool.torn} bytes at the end of {place} are no whole record; see its {TORN} file", markup=False)
+    if spool.damaged:
+        errors.print(f"{spool.damaged} bytes of {place} are damaged; their files are kept", markup=False)
+    return not (len(spool) or spool.refused or spool.torn or spool.damaged)
 
 
 def _drain(spool: Spool, drainer: Drainer) -> int:

@@ -176,6 +176,7 @@ def spool_state(parts: Parts) -> dict[str, Any]:
         "bytes": spool.size,
         "refused": len(spool.refused),
         "torn_bytes": spool.torn,
+        "damaged_bytes": spool.damaged,
     }
     return {"spool": state}
 

@@ -2,7 +2,7 @@
 
 Records are appended to the newest file. Each leaves when it is stored, and a file goes when all that it held has left; what a
 crash leaves behind is read again, and given to the database again, which knows what it has. A record that the database
-will never take stays, with its file, and is told.
+will never take stays, in a file of its own, and is told.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from polarproxy.store.spool_files import (
     TORN,
     AppendFile,
     Found,
-    Header,
     ReadFile,
     spool_files,
     spool_folder,
@@ -51,10 +50,13 @@ _NOTHING = Subject(None, None, None, None)
 @dataclass(slots=True)
 class _File:
     path: Path
+    database: str
+    """Where its records are to be stored."""
+    records: int = 0
     held: int = 0
     """Records in it that did not leave."""
     kept: bool = False
-    """Whether it stays although nothing in it is to be stored: a record was refused, or what followed could not be read."""
+    """Whether it stays although nothing in it is to be stored: a record was refused, or something in it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ class Spool:
     away: bool = False
     """Whether the database is not to be asked: what comes goes into the spool."""
     torn: int = 0
-    """Bytes behind the last whole record of files that were found."""
+    """Bytes that a crash left behind the last whole record, which were cut off."""
+    damaged: int = 0
+    """Bytes in files that were found which are not what was written."""
     refused: list[Refusal] = field(default_factory=list)
     _appending: threading.Lock = field(default_factory=threading.Lock)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -108,6 +112,8 @@ class Spool:
             )
         if self.torn:
             found.append(f"{self.torn} bytes in the spool {self.folder} were no whole records; they are kept there")
+        if self.damaged:
+            found.append(f"{self.damaged} bytes in the spool {self.folder} are damaged; their files are kept there")
         return found
 
     def holds_session(self, session_id: str) -> bool:
@@ -140,11 +146,14 @@ class Spool:
 
     def _begin_file(self) -> AppendFile:
         number = self._last + 1
-        opened = AppendFile(self.folder / f"{number:010}{SUFFIX}", self.database or "")
+        opened = AppendFile(self._path(number), self.database or "")
         with self._guard:
-            self._files[number] = _File(opened.path)
+            self._files[number] = _File(opened.path, self.database or "")
             self._open, self._last = opened, number
         return opened
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:010}{SUFFIX}"
 
     def _end_file(self) -> None:
         with self._guard:
@@ -154,6 +163,7 @@ class Spool:
             self._drop_if_empty(self._last)
 
     def _hold(self, file: int, found: Found, about: Subject) -> Held:
+        self._files[file].records += 1
         self._files[file].held += 1
         return self._index.add(file, found.offset, len(found.data), about)
 
@@ -193,12 +203,34 @@ class Spool:
                     self._end_file()
 
     def refuse(self, held: Held, why: str) -> None:
-        """The database will not take this one. It stays in its file."""
+        """The database will not take this one. It stays, in a file of its own: what is stored must not stay with it."""
         log.error("the spool keeps a record that the database refuses: %s", why)
+        with self._appending:
+            if self._open is not None:
+                self._end_file()
+            apart = self._set_apart(held)
+            with self._guard:
+                self._files[held.file].kept |= not apart
+                self.refused.append(Refusal(held, why))
+                self._let_go(held)
+
+    def _set_apart(self, held: Held) -> bool:
+        """Whether the record has got another file, of its own. No file is open."""
+        file = self._files[held.file]
+        if file.records == 1:
+            return False
+        self._last += 1
+        try:
+            with closing(ReadFile(file.path)) as read:
+                data = read.read(held.offset)
+            with closing(AppendFile(self._path(self._last), file.database)) as opened:
+                opened.append([data])
+        except (OSError, DamagedRecord) as error:
+            log.error("it stays where it is, with all of %s: %s", file.path, error)
+            return False
         with self._guard:
-            self._files[held.file].kept = True
-            self.refused.append(Refusal(held, why))
-            self._let_go(held)
+            self._files[self._last] = _File(opened.path, file.database, records=1, kept=True)
+        return True
 
     def _let_go(self, held: Held) -> None:
         self._index.remove(held)
@@ -225,47 +257,55 @@ class Spool:
     def load(self) -> None:
         """Takes in what is there; raises `BadSpool`."""
         paths = spool_files(self.folder)
-        for path in paths:
-            self._load(path, last=path == paths[-1])
+        unread = [found for path in paths for found in self._load(path, last=path == paths[-1])]
+        for held, why in unread:
+            self.refuse(held, why)
         if self._index:
             log.warning("the spool %s holds %d records from before", self.folder, len(self._index))
 
-    def _load(self, path: Path, *, last: bool) -> None:
-        number = int(path.stem)
+    def _load(self, path: Path, *, last: bool) -> list[tuple[Held, str]]:
+        """Records that are whole and cannot be read, and why."""
+        number, unread = int(path.stem), []
         self._last = max(self._last, number)
-        file = self._files[number] = _File(path)
+        file = self._files[number] = _File(path, "")
         with closing(ReadFile(path)) as read:
             for found in read.records():
                 try:
                     self._hold(number, found, subject(decode(found.data)))
                 except DamagedRecord as error:
-                    self.refuse(self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}")
+                    unread.append((self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}"))
             if file.held:
-                self._check_database(read.header)
-            if read.end < read.size:
-                self._cut(file, read, last=last)
+                file.database = self._database_of(read)
+            self._look_at_damage(file, read, last=last)
         self._drop_if_empty(number)
+        return unread
 
-    def _check_database(self, header: Header | None) -> None:
-        if header is not None and self.database not in (None, header.database):
+    def _database_of(self, read: ReadFile) -> str:
+        """Raises `BadSpool` when that is another one."""
+        said = None if read.header is None else read.header.database
+        if self.database not in (None, said):
             raise BadSpool(
-                f"{self.folder} holds records for {header.database}, not for {self.database}; store them where they belong:"
-                f" polarproxy db spool drain {self.folder} --db {header.database}; or with --force in a database of your choice"
+                f"{self.folder} holds records for {said or 'nobody knows which database'}, not for {self.database}; store"
+                f" them where they belong: polarproxy db spool drain {self.folder} --db {said or 'URL --force'}; or with"
+                " --force in a database of your choice"
             )
+        return said or ""
 
-    def _cut(self, file: _File, read: ReadFile, *, last: bool) -> None:
+    def _look_at_damage(self, file: _File, read: ReadFile, *, last: bool) -> None:
         """A crash leaves a torn end, and only in the last file; it is kept beside it for people to look at."""
-        size = read.size - read.end
-        self.torn += size
-        if not last:
+        after = read.size - read.end
+        damaged = read.damaged + (0 if last else after)
+        if damaged:
             file.kept = True
-            log.error("%s is damaged: %d bytes from %d on cannot be read", file.path, size, read.end)
-            return
-        log.warning("%s ends in %d bytes that are no whole record; they are cut off", file.path, size)
-        with file.path.open("r+b") as opened:
-            opened.seek(read.end)
-            file.path.with_name(f"{file.path.name}.{read.end}{TORN}").write_bytes(opened.read())
-            opened.truncate(read.end)
+            self.damaged += damaged
+            log.error("%s is damaged: %d bytes of it cannot be read", file.path, damaged)
+        if last and after:
+            self.torn += after
+            log.warning("%s ends in %d bytes that are no whole record; they are cut off", file.path, after)
+            with file.path.open("r+b") as opened:
+                opened.seek(read.end)
+                file.path.with_name(f"{file.path.name}.{read.end}{TORN}").write_bytes(opened.read())
+                opened.truncate(read.end)
 
 
 def warn_of_strays(folder: Path, workers: Iterable[int | None]) -> None:
@@ -274,6 +314,20 @@ def warn_of_strays(folder: Path, workers: Iterable[int | None]) -> None:
     for path in spool_folders(folder):
         if path not in own and spool_files(path):
             log.warning("nobody stores what is in %s; do it with: polarproxy db spool drain %s", path, path)
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process has the spool in a folder now."""
+    try:
+        lock = (folder / _LOCK).open("rb")
+    except FileNotFoundError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def open_spool(folder: Path, database: str | None) -> Spool:

@@ -1,7 +1,8 @@
 """The files of a spool: records one after the other, each with its length and a checksum of both.
 
 A file begins with `MAGIC`; its first record is a header. A record is its length (uint32), the XXH3-64 of that and of its
-bytes (uint64), both little-endian, and the bytes. What a crash left unfinished can only stand at the end of a file.
+bytes (uint64), both little-endian, and the bytes. What a crash left unfinished can only stand at the end of a file; what is
+not whole and has a whole record behind it is damage, and costs no more than itself.
 """
 
 from __future__ import annotations
@@ -117,9 +118,11 @@ class ReadFile:
         self.path = path
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.header: Header | None = None
-        """None: it was cut off before its first record was whole, and holds none."""
+        """None: it was cut off before its first record was whole, and holds none; or that record is damaged."""
         self.end = 0
         """Behind the last whole record that was read; `records` moves it on."""
+        self.damaged = 0
+        """Bytes before that which are no whole records; `records` counts them."""
 
     @property
     def size(self) -> int:
@@ -127,24 +130,42 @@ class ReadFile:
         return os.fstat(self._file).st_size
 
     def records(self) -> Iterator[Found]:
-        """The whole records. Ends at the end of the file, or at what is not whole; raises `BadSpool` for another kind of
-        file."""
+        """The whole records. Ends at the end of the file, or where nothing whole follows; raises `BadSpool` for another kind
+        of file."""
         begin = os.pread(self._file, len(MAGIC), 0)
         if not MAGIC.startswith(begin):
             raise BadSpool(f"{self.path} is not a file of a spool")
         at = len(MAGIC)
-        first = self._at(at)
-        if first is None:
-            return
-        self._read_header(first)
-        while True:
-            at += _HEAD.size + len(first)
-            self.end = at
-            data = self._at(at)
-            if data is None:
-                return
-            yield Found(at + _HEAD.size, data)
-            first = data
+        header = self._at(at)
+        if header is not None:
+            self._read_header(header)
+            at = self.end = at + _HEAD.size + len(header)
+        while (following := self._next(at)) is not None:
+            begin_at, data = following
+            at = self.end = begin_at + _HEAD.size + len(data)
+            yield Found(begin_at + _HEAD.size, data)
+
+    def _next(self, at: int) -> tuple[int, bytes] | None:
+        """The first whole record there, or behind what is damaged there. None: nothing whole follows, by the lengths."""
+        place = at
+        while (data := self._at(place)) is None:
+            length = self._length(place)
+            if length is None:
+                return None
+            place += _HEAD.size + length
+        if place > at:
+            # A proxy that has the file may have ended this record only now.
+            now = self._at(at)
+            if now is not None:
+                return at, now
+            self.damaged += place - at
+        return place, data
+
+    def _length(self, at: int) -> int | None:
+        """What the record there says of its length. None: it cannot be so long, or says nothing."""
+        head = os.pread(self._file, _LENGTH.size, at)
+        length: int = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+        return length if 0 < length <= min(_MAX_RECORD, self.size - at) else None
 
     def _read_header(self, data: bytes) -> None:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool, DamagedRecord
+from polarproxy.store.spool import in_use
 from polarproxy.store.spool_files import ReadFile, spool_files, spool_folders
 from polarproxy.store.spool_records import decode
 from polarproxy.store.writer import Fact, NewCall
@@ -36,7 +37,7 @@ class FileReport:
     """Of its calls. None: it has none."""
     last_arrival: datetime | None = None
     unreadable_bytes: int = 0
-    """Behind its last whole record: a torn end, or damage."""
+    """Damage, or a torn end behind its last whole record. What a proxy is writing at this moment is neither."""
     problem: str | None = None
     """What is wrong with a record that is whole. None: nothing is."""
 
@@ -48,25 +49,32 @@ def report(folder: Path) -> Iterator[FileReport]:
     """
     if not folder.is_dir():
         raise BadSpool(f"there is no spool at {folder}")
-    for path in (path for place in spool_folders(folder) for path in spool_files(place)):
-        try:
-            read = ReadFile(path)
-        except FileNotFoundError:
-            continue  # its last record was stored this moment
-        try:
-            yield _report(str(path.relative_to(folder)), read)
-        finally:
-            read.close()
+    for place in spool_folders(folder):
+        paths = spool_files(place)
+        for path in paths:
+            try:
+                read = ReadFile(path)
+            except FileNotFoundError:
+                continue  # its last record was stored this moment
+            try:
+                yield _report(str(path.relative_to(folder)), read, growing=path == paths[-1])
+            finally:
+                read.close()
 
 
-def _report(name: str, read: ReadFile) -> FileReport:
-    found = FileReport(name, read.size)
+def _report(name: str, read: ReadFile, *, growing: bool) -> FileReport:
+    """`growing`: whether a proxy that has the spool may write to the file."""
+    found = FileReport(name, 0)
     try:
         for record in read.records():
             _count(found, record)
     except BadSpool as error:
         found.problem = str(error)
-    found.unreadable_bytes = found.bytes - read.end
+    found.bytes = read.size
+    after = found.bytes - read.end
+    found.unreadable_bytes = read.damaged
+    if after and not (growing and in_use(read.path.parent)):
+        found.unreadable_bytes += after
     found.database = None if read.header is None else read.header.database
     return found
 

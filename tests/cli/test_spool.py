@@ -124,6 +124,20 @@ def test_drain_says_what_is_refused(polarproxy: Command, tmp_path: Path, db: str
     assert len(list((tmp_path / "spool").glob("*.spool"))) == 1
 
 
+def test_drain_says_what_it_could_not_read(polarproxy: Command, spool: Path, db: str) -> None:
+    (path,) = spool.glob("*.spool")
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1  # of the last call, before the fact
+    path.write_bytes(content + b"torn")
+    done = polarproxy("db", "spool", "verify", spool)
+    assert (done.code, "bytes are no whole record" in done.out) == (1, True)
+    done = polarproxy("db", "spool", "drain", spool, "--db", db, "--force")
+    assert (done.code, "3 records of" in done.out) == (1, True)
+    assert "4 bytes at the end of" in done.err
+    assert "are damaged; their files are kept" in done.err
+    assert path.read_bytes() == content
+
+
 def test_drain_leaves_a_spool_in_use_alone(polarproxy: Command, spool: Path, db: str) -> None:
     held = open_spool(spool, None)
     done = polarproxy("db", "spool", "drain", spool, "--db", db, "--force")

@@ -1,5 +1,6 @@
 """A spool as a folder: what it holds, what it knows of it, and what a crash leaves."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_damage_in_the_middle_keeps_its_file_and_the_records_after_it(
     first.write_bytes(first.read_bytes()[:-1] + b"X")
     again = open_spool(folder, DATABASE)
     assert items(again) == [CALLS[0], CALLS[2]]
-    assert again.torn > 0
+    assert (again.torn, again.damaged > 0) == (0, True)
     again.done(again.oldest(2))
     assert spool_files(folder) == [first]
     again.close()
@@ -165,8 +166,83 @@ def test_what_the_database_refuses_stays_and_is_told(spool: Spool, folder: Path)
     assert not spool.holds_session("s1")
     assert any("refuses 1 records" in text for text in spool.warnings)
     spool.close()
-    # The next process tries again, with all of the file.
-    assert reopened(folder) == CALLS[:2]
+    # The next process tries again, and nothing else of the file.
+    assert reopened(folder) == CALLS[:1]
+
+
+def test_what_is_refused_again_stays_once(spool: Spool, folder: Path) -> None:
+    append(spool, *CALLS[:3])
+    for _ in range(2):
+        spool.refuse(spool.oldest(1)[0], "it contradicts")
+    append(spool, CALLS[3])
+    spool.done(spool.oldest(2))
+    spool.close()
+    for _ in range(2):
+        assert len(spool_files(folder)) == 2
+        again = open_spool(folder, DATABASE)
+        assert items(again) == CALLS[:2]
+        for held in again.oldest(2):
+            again.refuse(held, "it contradicts")
+        again.close()
+
+
+def test_what_is_refused_keeps_its_file_when_it_can_have_none_of_its_own(
+    spool: Spool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(spool, *CALLS[:2])
+    with monkeypatch.context() as patched:
+        patched.setattr("polarproxy.store.spool_files.AppendFile._write", full)
+        spool.refuse(spool.oldest(1)[0], "it contradicts")
+    spool.done(spool.oldest(1))
+    append(spool, CALLS[2])
+    spool.close()
+    assert reopened(folder) == CALLS[:3]
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_damage_in_the_last_file_costs_one_record(spool: Spool, folder: Path, bad: int) -> None:
+    append(spool, *CALLS)
+    offset = spool.oldest(bad + 1)[bad].offset
+    spool.close()
+    (path,) = spool_files(folder)
+    content = bytearray(path.read_bytes())
+    content[offset + 20] ^= 1
+    path.write_bytes(content)
+    again = open_spool(folder, DATABASE)
+    assert items(again) == CALLS[:bad] + CALLS[bad + 1 :]
+    assert (again.torn, again.damaged > 0) == (0, True)
+    assert any("are damaged" in text for text in again.warnings)
+    again.done(again.oldest(9))
+    again.close()
+    assert path.read_bytes() == content
+
+
+def test_a_header_that_is_damaged_says_no_database(spool: Spool, folder: Path) -> None:
+    append(spool, CALLS[0])
+    spool.close()
+    (path,) = spool_files(folder)
+    content = bytearray(path.read_bytes())
+    content[30] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BadSpool, match="nobody knows which database"):
+        open_spool(folder, DATABASE)
+    again = open_spool(folder, None)
+    assert items(again) == CALLS[:1]
+    again.close()
+
+
+def test_what_a_proxy_is_writing_is_no_damage(spool: Spool, folder: Path) -> None:
+    append(spool, CALLS[0])
+    (path,) = spool_files(folder)
+    with path.open("ab") as opened:
+        opened.write(b"\x40\x00\x00\x00begun")
+    assert [(found.calls, found.unreadable_bytes) for found in report(folder)] == [(1, 0)]
+    spool._lock.close()  # as when it is killed
+    assert [(found.calls, found.unreadable_bytes) for found in report(folder)] == [(1, 9)]
 
 
 def test_a_record_that_cannot_be_read_stays_and_is_told(spool: Spool, folder: Path) -> None:
