@@ -15,7 +15,6 @@ from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.transcripts import Transcriber
-from polarproxy.credit.collapse import observe
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
 from polarproxy.export.atomic import check_target
@@ -164,7 +163,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *(("file", file) for file in files),
     ]
     print_table("export", ("what", "value"), rows)
-    for sign in observe(account.observed).signs:
+    for sign in account.collapse.signs:
         console.print(Text(f"! {sign}", style="yellow"))
     if account.unfaithful_rows:
         console.print(

@@ -14,7 +14,7 @@ from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.spelling import spell
 from polarproxy.credit.rollouts import trained_turns, turn_key
 from polarproxy.credit.transcript import SaidTurn, ToolCall, Transcript
-from polarproxy.model import FinishReason
+from polarproxy.model import CallKind, FinishReason
 from polarproxy.trajectory.branches import build_trajectory
 from polarproxy.trajectory.kinds import judge
 from polarproxy.wire.neutral.request import Text, Thinking, ToolResult, ToolUse
@@ -96,9 +96,10 @@ def _text(parts: Iterable[Part]) -> str:
 def _said(turn: Turn, told: list[Message], texts: Mapping[int, bytes]) -> SaidTurn:
     completion = turn.node.completion
     size, cut = len(completion.token_ids), completion.finish_reason is FinishReason.LENGTH
+    subagent = turn.node.captured.kind is CallKind.SUBAGENT
     if not told or told[0].role != "assistant":
         text, thinking, tools = _spelled(spell(completion.token_ids, texts))
-        return SaidTurn(turn_key(turn), text, thinking, tools, size, cut)
+        return SaidTurn(turn_key(turn), text, thinking, tools, size, cut, subagent)
     results = {
         part.id: _text(part.content) for message in told[1:] for part in message.parts if isinstance(part, ToolResult)
     }
@@ -110,6 +111,7 @@ def _said(turn: Turn, told: list[Message], texts: Mapping[int, bytes]) -> SaidTu
         tuple(ToolCall(part.name, part.arguments, results.get(part.id)) for part in parts if isinstance(part, ToolUse)),
         size,
         cut,
+        subagent,
     )
 
 

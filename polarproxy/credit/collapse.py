@@ -14,7 +14,7 @@ import numpy as np
 from polarproxy.credit.groups import form_groups, is_flat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from numpy.typing import NDArray
@@ -117,12 +117,16 @@ class Collapse:
 
 
 def observe(
-    sessions: Sequence[Observed], weights: Mapping[str, float] | None = None, outcome: str | None = None
+    sessions: Sequence[Observed],
+    weights: Mapping[str, float] | None = None,
+    outcome: str | None = None,
+    idle: Collection[str] | None = None,
 ) -> Collapse:
     """The report on sessions; trends are over the order in which they were made.
 
     `weights`: of the components in the reward; None: those that fit best. `outcome`: the component that says whether the task
-    was done; None: the first one, or the reward where there are no components.
+    was done; None: the first one, or the reward where there are no components. `idle`: the groups that teach an estimator
+    nothing; None: no estimator was asked.
     """
     sessions = sorted(sessions, key=lambda one: (one.made_at, one.rollout.session_id))
     groups = form_groups(one.rollout for one in sessions)
@@ -138,7 +142,7 @@ def observe(
         groups=tuple(_group(group) for group in groups),
         components=components,
         trends=trends,
-        signs=(*_collapse_signs(groups, components), *hacking),
+        signs=(*_group_signs(groups, idle), *_component_signs(components), *hacking),
     )
 
 
@@ -224,13 +228,23 @@ def _trends(sessions: Sequence[Observed], names: Sequence[str]) -> list[Trend]:
     return [one for one in found if one is not None]
 
 
-def _collapse_signs(groups: Sequence[Group], components: Sequence[ComponentSpread]) -> list[str]:
+def _group_signs(groups: Sequence[Group], idle: Collection[str] | None) -> list[str]:
     scored = [group for group in groups if group.rollouts]
-    flat = sum(group.flat for group in scored)
+    flat = {group.group_id for group in scored if group.flat}
+    if idle is None:
+        what = "have no spread in their rewards: estimators that compare these within a group learn nothing from them"
+        return [f"{len(flat)} of {len(scored)} groups {what}"] if flat else []
+    both, others = flat.intersection(idle), set(idle) - flat
     signs = []
-    if flat:
-        signs.append(f"{flat} of {len(scored)} groups have no spread in their rewards and teach nothing")
-    signs += [f"{one.name} is {flag}" for one in components for flag in one.flags]
+    if both:
+        signs.append(f"{len(both)} of {len(scored)} groups have no spread in their rewards and teach nothing")
+    if others:
+        signs.append(f"{len(others)} of {len(scored)} groups teach nothing, though their rewards differ")
+    return signs
+
+
+def _component_signs(components: Sequence[ComponentSpread]) -> list[str]:
+    signs = [f"{one.name} is {flag}" for one in components for flag in one.flags]
     saturated = [one.name for one in components if "saturated" in one.flags]
     dead = [one.name for one in components if "dead" in one.flags]
     if saturated and dead:

@@ -272,6 +272,7 @@ ESTIMATORS: tuple[Estimator, ...] = (
 )
 
 
+_ROUNDING = 1e-12
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -290,6 +291,11 @@ class SessionCredit:
     value: float | None = None
     """For every turn that is not in `turns`. None: such a turn is not trained."""
     turns: Mapping[TurnKey, float | None] = field(default_factory=dict)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether an advantage is not 0, rounding aside."""
+        return any(value is not None and abs(value) > _ROUNDING for value in (self.value, *self.turns.values()))
 
     def of(self, key: TurnKey) -> float | None:
         """The advantage of a turn. None: it is not trained."""

@@ -52,7 +52,7 @@ class Rollout:
     turns: tuple[RolloutTurn, ...] = ()
     """Trained turns by arrival. Empty also when an estimator needs none, and nobody looked."""
     cut: bool = False
-    """Whether the last turn ended at the length limit."""
+    """Whether the last turn of the main agent (of any, where only sub-agents have one) ended at the length limit."""
     unmatched: tuple[str, ...] = ()
     """Turn rewards that speak of no trained turn."""
 
@@ -100,6 +100,8 @@ def of_trajectory(session: Session, trajectory: Trajectory, said: Transcript | N
     """
     trained = trained_turns(trajectory)
     texts = {} if said is None else {turn.key: turn for turn in said.turns}
+    mains = [turn for turn in trained if turn.node.captured.kind is not CallKind.SUBAGENT]
+    last = next(reversed(mains or trained), None)
     given: dict[int, float] = {}
     unmatched = []
     for reward in () if session.reward is None else session.reward.turns:
@@ -111,7 +113,7 @@ def of_trajectory(session: Session, trajectory: Trajectory, said: Transcript | N
     return replace(
         of_session(session),
         turns=tuple(_turn(turn, given.get(place), texts.get(turn_key(turn))) for place, turn in enumerate(trained)),
-        cut=bool(trained) and trained[-1].node.completion.finish_reason is FinishReason.LENGTH,
+        cut=last is not None and last.node.completion.finish_reason is FinishReason.LENGTH,
         unmatched=tuple(unmatched),
     )
 

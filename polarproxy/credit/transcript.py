@@ -43,6 +43,7 @@ class SaidTurn:
     """Sampled tokens, reasoning and all."""
     cut: bool = False
     """Whether it ended at the length limit."""
+    subagent: bool = False
 
     @property
     def well_formed(self) -> bool:
@@ -70,8 +71,9 @@ class Transcript:
 
     @property
     def final_text(self) -> str:
-        """The text of the last turn; empty when there is none."""
-        return self.turns[-1].text if self.turns else ""
+        """The text of the main agent's last turn (of any, where only sub-agents have one); empty when there is none."""
+        mains = [turn for turn in self.turns if not turn.subagent]
+        return next((turn.text for turn in reversed(mains or self.turns)), "")
 
     @property
     def tokens(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from polarproxy.batch.sample import MIXED_MODELS, Sample, Weighting, build_samples
-from polarproxy.credit.collapse import Observed, observed
+from polarproxy.credit.collapse import Collapse, Observed, observe, observed
 from polarproxy.credit.diagnostics import RewardSummary, summarise
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
@@ -116,6 +116,14 @@ class Account:
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
 
+    idle_groups: tuple[str, ...] = ()
+    """Groups that teach nothing: every advantage is 0."""
+
+    @property
+    def collapse(self) -> Collapse:
+        """What the rewards teach, and signs that they do not."""
+        return observe(self.observed, idle=self.idle_groups)
+
     @property
     def coverage(self) -> float | None:
         """Trained / captured sampled tokens. None: nothing was sampled."""
@@ -153,7 +161,9 @@ class Collection:
         policy = repository.latest_policy_version() if options.policy_version is None else options.policy_version
         self._options = options
         self._crediting = Crediting(self.sessions, options, policy, self._trajectory, watch, transcribe)
-        self.account = Account(options, summarise(self._crediting.groups), reward_version(self.sessions), policy)
+        summary = summarise(self._crediting.groups)
+        self.account = Account(options, summary, reward_version(self.sessions), policy)
+        self.account.idle_groups = self._crediting.idle_groups
 
     def rows(self) -> Iterator[Sample]:
         """Every row, by group, session and branch."""

@@ -16,6 +16,7 @@ from polarproxy.model import Session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from polarproxy.credit.groups import Group
     from polarproxy.credit.transcript import Transcript
     from polarproxy.export.collect import Options
     from polarproxy.trajectory.branches import Trajectory
@@ -40,7 +41,7 @@ class Crediting:
     """Which sessions are in the loss, and what their turns are credited with.
 
     All calls are read once before the first row where an estimator, sub-agents or the lag need to know of turns. Raises
-    `Collapsed` when groups have no spread and the export was to fail then.
+    `Collapsed` when groups teach nothing and the export was to fail then.
     """
 
     def __init__(
@@ -65,11 +66,14 @@ class Crediting:
         self.rollouts = {one.session_id: one for one in rollouts}
         """Of the sessions that are not too old."""
         self.groups = form_groups(rollouts)
-        self._settle_flat()
         self._credit: dict[str, SessionCredit] | None = None
         if options.advantage != NO_CREDIT:
             self._credit, dropped = assign(rollouts, options.advantage, options.credit)
             self._reasons = dropped | self._reasons
+        idle = self._idle()
+        self.idle_groups = tuple(group.group_id for group in idle)
+        """Groups with a reward that teach nothing: every advantage is 0. Without credit: their rewards do not differ."""
+        self._settle(idle)
 
     def of(self, session_id: str) -> SessionCredit | None:
         """The credit of a session that is in the loss. None: no credit was to be computed."""
@@ -90,16 +94,22 @@ class Crediting:
         self._reasons |= dict.fromkeys(stale, "stale")
         return [one for one in rollouts if one.session_id not in stale]
 
-    def _settle_flat(self) -> None:
-        flat = [group for group in self.groups if group.flat and group.rollouts]
-        if flat and self._options.on_collapse == "fail":
-            names = ", ".join(group.group_id for group in flat)
+    def _idle(self) -> list[Group]:
+        credit, scored = self._credit, [group for group in self.groups if group.rollouts]
+        if credit is None:
+            return [group for group in scored if group.flat]
+        taught = {name for name, given in credit.items() if given.teaches}
+        return [group for group in scored if taught.isdisjoint(group.session_ids)]
+
+    def _settle(self, idle: Sequence[Group]) -> None:
+        if idle and self._options.on_collapse == "fail":
+            names = ", ".join(group.group_id for group in idle)
             raise Collapsed(
-                f"the rewards of {len(flat)} of {len(self.groups)} groups do not differ, so they teach nothing: {names};"
+                f"the advantages of {len(idle)} of {len(self.groups)} groups are all 0, so they teach nothing: {names};"
                 " `polarproxy credit report` says more, --on-collapse drop leaves them out"
             )
         if self._options.on_collapse == "drop":
-            self._reasons |= {name: "flat_group" for group in flat for name in group.session_ids}
+            self._reasons = {name: "flat_group" for group in idle for name in group.session_ids} | self._reasons
 
 
 def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None, model: str | None) -> Rollout:

@@ -9,7 +9,6 @@ import msgspec
 
 from polarproxy import __version__
 from polarproxy.batch.sample import FORMAT_VERSION
-from polarproxy.credit.collapse import observe
 
 if TYPE_CHECKING:
     from polarproxy.export.collect import Account
@@ -55,7 +54,7 @@ def report(account: Account) -> dict[str, Any]:
         "exact_prompts": account.all_prompts.told()
         | {"sessions": {name: count.told() for name, count in sorted(account.prompts.items())}},
         "rewards": asdict(account.rewards),
-        "collapse": asdict(observe(account.observed)),
+        "collapse": asdict(account.collapse),
         "warnings": dict(sorted(account.warnings.items())),
     }
 

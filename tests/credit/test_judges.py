@@ -130,3 +130,9 @@ def test_what_a_turn_is() -> None:
     assert whole.code == '{"a": 1}\n{}'
     assert not ToolCall("bash", "[1]").readable
     assert not ToolCall("bash", "[" * 100_000).readable
+
+
+def test_the_final_text_is_that_of_the_main_agent() -> None:
+    main, other = SaidTurn(("c0", 0), "42"), SaidTurn(("c1", 0), "17", subagent=True)
+    assert Transcript("", (main, other)).final_text == "42"
+    assert (Transcript("", (other,)).final_text, Transcript("", ()).final_text) == ("17", "")

@@ -261,7 +261,7 @@ def test_groups_without_spread_are_kept_dropped_or_no_export(repository: Reposit
     dropping = Collection(repository, Options(on_collapse="drop"))
     assert [row.session_id for row in dropping.rows()] == ["c", "d"]
     assert dropping.account.left_out_sessions == {"flat_group": 2}
-    with pytest.raises(Collapsed, match=r"1 of 2 groups do not differ.*: easy;"):
+    with pytest.raises(Collapsed, match=r"1 of 2 groups are all 0.*: easy;"):
         Collection(repository, Options(on_collapse="fail"))
     fair = Collection(repository, Options(on_collapse="fail", group_id="fair"))
     assert len(list(fair.rows())) == 2
@@ -378,3 +378,33 @@ def test_coverage_is_that_of_the_rows_that_are_left(repository: Repository, fill
     collection = Collection(repository, Options(min_coverage=0.9))
     assert list(collection.rows()) == []
     assert (collection.account.left_out_sessions, collection.account.refused) == ({"low_coverage": 1}, 1)
+
+
+def test_the_estimator_says_which_groups_teach_nothing(repository: Repository, fill: Fill) -> None:
+    """All rewards are 1: by their parts the sessions of `parts` differ, those of `same` do not."""
+    for name, correct in (("a", 1.0), ("b", 0.0)):
+        fill(session(name, "parts"), two_turns(), Reward(1.0, (RewardComponent("correct", correct),)))
+    for name in ("c", "d"):
+        fill(session(name, "same"), two_turns(), Reward(1.0, (RewardComponent("correct", 1.0),)))
+
+    def left(advantage: str) -> tuple[list[str], list[str]]:
+        collection = Collection(repository, Options(advantage=advantage, on_collapse="drop"))
+        rows = [row.session_id for row in collection.rows()]
+        return rows, [sign for sign in collection.account.collapse.signs if "groups" in sign]
+
+    said = "of 2 groups have no spread in their rewards and teach nothing"
+    assert left("gdpo") == (["a", "b"], [f"1 {said}"])
+    assert left("grpo") == ([], [f"2 {said}"])
+    with pytest.raises(Collapsed, match=r"1 of 2 groups are all 0.*: same;"):
+        Collection(repository, Options(advantage="gdpo", on_collapse="fail"))
+
+
+def test_a_session_is_cut_when_its_main_agent_was(repository: Repository, fill: Fill) -> None:
+    cut = Said([8], finish=FinishReason.LENGTH)
+    fill(session("a"), [call(0, [1], Said([2])), call(1, [7], cut)], Reward(1.0))
+    fill(session("b"), [call(0, [1], cut), call(1, [7], Said([8]))], Reward(0.0))
+    for name in ("a", "b"):
+        repository.add_label(f"{name}-1", Label(CallKind.SUBAGENT, "me", WHEN))
+    collection = Collection(repository, Options(advantage="dapo"))
+    assert {row.session_id for row in collection.rows()} == {"a"}
+    assert collection.account.left_out_sessions == {"overlong": 1}
