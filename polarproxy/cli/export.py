@@ -157,7 +157,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *((f"left out, sessions: {reason}", count) for reason, count in sorted(account.left_out_sessions.items())),
         *((f"drift, calls: {what}", count) for what, count in sorted(account.drifts.items())),
         *_prompt_rows(account.all_prompts),
-        *((f"rows refused: {code}", count) for code, count in sorted(account.refused_rows.items())),
+        *((f"rows with refused turns: {code}", count) for code, count in sorted(account.refused_rows.items())),
         *((f"left out, turns: {reason}", count) for reason, count in sorted(account.left_out_turns.items())),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *(("file", file) for file in files),
@@ -177,7 +177,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         said = "rows were sampled by more than one model and refused; --model NAME trains the tokens of one"
         console.print(f"[yellow]{account.refused_rows[MIXED_MODELS]} {said}[/yellow]")
     if account.refused:
-        said = "rows were refused; `polarproxy verify` names the calls, --no-strict keeps them"
+        said = "rows had turns refused; `polarproxy verify` names the calls, --no-strict keeps them"
         console.print(f"[yellow]{account.refused} {said}[/yellow]")
     if not account.rows:
         console.print("[yellow]no rows: every session is left out, for the reasons above[/yellow]")

@@ -16,7 +16,9 @@ from polarproxy.errors import BadExport
 from polarproxy.export.crediting import ADVANTAGES, Crediting, Transcribe, Watch, unwatched
 from polarproxy.export.narrowing import keeping, models_of, of_branches, of_model
 from polarproxy.model import CallKind
+from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import by_class
+from polarproxy.trajectory.eligibility import Reason
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.prompting import PromptCount, count_prompts
 from polarproxy.trajectory.rebuilt import rebuild
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from polarproxy.model import CapturedCall, Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
+    from polarproxy.trajectory.forest import Forest
     from polarproxy.trajectory.integrity_session import SessionIntegrity
     from polarproxy.trajectory.rebuilt import Rebuilt
     from polarproxy.trajectory.recipes import Recipe
@@ -47,7 +50,7 @@ class Options:
     merge: str = MERGES[0][0]
     """The name of the rule that makes rows of calls."""
     strict: bool = True
-    """Whether rows with an error in what they train are refused."""
+    """Whether turns with an error are refused: left out, whatever else stands in their rows."""
     min_coverage: float | None = None
     """Sessions of which a smaller part of the sampled tokens can be trained are refused. None: none is."""
     credit: CreditOptions = field(default_factory=CreditOptions)
@@ -102,9 +105,9 @@ class Account:
     off_context_tokens: int = 0
     """How many such tokens."""
     refused_rows: Counter[str] = field(default_factory=Counter)
-    """Rows that a strict export refused, by what was wrong; a row may be refused for several reasons."""
+    """Rows of which a strict export refused turns, by what was wrong; a row may have several reasons."""
     refused: int = 0
-    """How many rows were refused."""
+    """How many rows would hold turns that were refused."""
     models: Counter[str] = field(default_factory=Counter)
     """Rows by the model that sampled what they train; `several` where more than one did."""
     findings: Counter[str] = field(default_factory=Counter)
@@ -196,7 +199,7 @@ class Collection:
             account.left_out_sessions[reason] += 1
             return []
         if account.options.strict:
-            trajectory = self._without_refused(trajectory, integrity)
+            trajectory = self._without_refused(trajectory, rebuilt.forest, integrity)
             if not trajectory.branches:
                 account.left_out_sessions["refused"] += 1
                 return []
@@ -227,18 +230,29 @@ class Collection:
             self._spellings[model] = self._repository.token_texts(model or "")
         return ChainMap(*(self._spellings[model] for model in models))
 
-    def _without_refused(self, trajectory: Trajectory, integrity: SessionIntegrity) -> Trajectory:
-        kept = []
+    def _without_refused(self, trajectory: Trajectory, forest: Forest, integrity: SessionIntegrity) -> Trajectory:
+        """Without the turns that contradict themselves, and without rows of several models.
+
+        The rows are made again: what a refused turn stood beside is trained all the same, there or in another row.
+        """
+        account, before = self.account, len(trained_turns(trajectory))
         for branch in trajectory.branches:
-            codes = [code.value for code in integrity.refused(branch)]
-            if len(models_of(branch)) > 1:
-                codes.append(MIXED_MODELS)
-            self.account.refused_rows.update(codes)
-            if codes:
-                self.account.refused += 1
-            else:
-                kept.append(branch)
-        return of_branches(trajectory, kept)
+            codes = integrity.refused(branch)
+            account.refused_rows.update(code.value for code in codes)
+            account.refused += bool(codes)
+        if not integrity.sound:
+            merge = dict(MERGES)[self._options.merge]
+            again = trajectory_of(trajectory.session_id, forest, merge, integrity.wrong)
+            trajectory = of_model(again, self._options.model)
+        sound = len(trained_turns(trajectory))
+        kept = of_branches(trajectory, (branch for branch in trajectory.branches if len(models_of(branch)) < 2))
+        mixed = len(trajectory.branches) - len(kept.branches)
+        # Adding counters leaves zeros out: a report names only what happened.
+        account.left_out_calls += Counter({Reason.REFUSED.value: before - sound})
+        account.left_out_turns += Counter({MIXED_MODELS: sound - len(trained_turns(kept))})
+        account.refused_rows += Counter({MIXED_MODELS: mixed})
+        account.refused += mixed
+        return kept
 
     def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
         if not trajectory.branches:

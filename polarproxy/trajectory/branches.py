@@ -10,14 +10,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from polarproxy.trajectory.eligibility import why_not, why_not_whole
+from polarproxy.trajectory.eligibility import Reason, why_not, why_not_whole
 from polarproxy.trajectory.forest import Forest, Node, build_forest, by_lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
     from polarproxy.model import CapturedCall, TokenIds
-    from polarproxy.trajectory.eligibility import Reason
     from polarproxy.trajectory.forest import TieRule
 
     Merge = Callable[[Forest, Sequence[Reason | None]], Iterator["Branch"]]
@@ -132,9 +131,17 @@ def build_trajectory(
     return trajectory_of(session_id, build_forest(calls, prefer), merge)
 
 
-def trajectory_of(session_id: str, forest: Forest, merge: Merge = prefix_merging) -> Trajectory:
-    """The branches of a forest."""
-    reasons = [why_not(forest, place) for place in range(len(forest.nodes))]
+def trajectory_of(
+    session_id: str,
+    forest: Forest,
+    merge: Merge = prefix_merging,
+    refused: Set[tuple[str, int | None]] = frozenset(),
+) -> Trajectory:
+    """The branches of a forest. `refused`: completions, or (choice None) whole calls, that are not to be trained.
+
+    They stay the context of what follows them, and what else a row of theirs would have trained is trained all the same.
+    """
+    reasons = [why_not(forest, place) or _refused(node, refused) for place, node in enumerate(forest.nodes)]
     branches = tuple(merge(forest, reasons))
     left_out = [
         LeftOut(node.captured.call.call_id, node.completion.index, reason, len(node.completion.token_ids))
@@ -151,6 +158,11 @@ def trajectory_of(session_id: str, forest: Forest, merge: Merge = prefix_merging
         captured_tokens=captured,
         trained_tokens=sum(branch.trained_tokens for branch in branches),
     )
+
+
+def _refused(node: Node, refused: Set[tuple[str, int | None]]) -> Reason | None:
+    call_id = node.captured.call.call_id
+    return None if refused.isdisjoint({(call_id, None), (call_id, node.completion.index)}) else Reason.REFUSED
 
 
 def _whole_call(captured: CapturedCall) -> LeftOut:

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     """Not part of the work: a title, a summary, a probe."""
     UNKNOWN_KIND = "unknown_kind"
     """It does not look like the work, and nothing says what it is."""
+    REFUSED = "refused"
+    """Its ids, log-probabilities or counts contradict each other, and a strict export was asked for."""
 
 
 _BROKEN_OFF = {

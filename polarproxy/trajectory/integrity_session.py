@@ -63,8 +63,13 @@ class SessionIntegrity:
         """Whether there is no error."""
         return not self.errors
 
+    @property
+    def wrong(self) -> frozenset[tuple[str, int | None]]:
+        """What the errors are about: a call and a choice of it. None: the whole call."""
+        return frozenset((finding.call_id, finding.choice) for finding in self.errors)
+
     def refused(self, branch: Branch) -> tuple[Code, ...]:
-        """The errors in what a branch trains, each code once; empty for a row that may be exported."""
+        """The errors in what a branch trains, each code once; empty for a row that a strict export leaves as it is."""
         trained: set[tuple[str, int | None]] = set()
         for turn in branch.turns:
             if turn.trained:

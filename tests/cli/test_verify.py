@@ -76,9 +76,10 @@ def test_an_export_refuses_rows_with_errors_unless_told_otherwise(
     done = polarproxy("export", "--db", wrong, "--out", out, "--json")
     assert done.code == 1
     assert done.json["refused_rows"] == {"rows": 1, "by_code": {"usage_completion": 1}}
+    assert done.json["left_out"]["calls"]["refused"] == 1
     assert done.json["findings"]["usage_completion"] == 1
     assert (done.json["rows"], len(out.read_text().splitlines())) == (2, 2)
-    assert "1 rows were refused" in polarproxy("export", "--db", wrong, "--out", out).out
+    assert "1 rows had turns refused" in polarproxy("export", "--db", wrong, "--out", out).out
     done = polarproxy("export", "--db", wrong, "--out", out, "--json", "--no-strict")
     assert (done.code, done.json["rows"]) == (0, 3)
     assert done.json["refused_rows"]["rows"] == 0

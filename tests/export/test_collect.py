@@ -124,6 +124,33 @@ def test_what_is_left_out_is_counted_by_reason(repository: Repository, fill: Fil
     assert collection.account.left_out_sessions == {"nothing_trainable": 1}
 
 
+def test_a_refused_turn_takes_nothing_beside_it_along(repository: Repository, fill: Fill) -> None:
+    """Its ancestors were to be trained in its row: they are, in that of its sibling; and it is counted."""
+    bad = replace(call(2, [1, 2, 3, 4, 5], Said([6])), usage=Usage(5, 2))
+    calls = [call(0, [1], Said([2])), call(1, [1, 2, 3], Said([4])), bad, call(3, [1, 2, 3, 4, 7], Said([8]))]
+    fill(session("a"), calls, Reward(1.0))
+    collection = Collection(repository, Options(advantage="none"))
+    (row,) = collection.rows()
+    assert row.token_ids.tolist() == [1, 2, 3, 4, 7, 8]
+    assert row.loss_mask.tolist() == [0, 1, 0, 1, 0, 1]
+    assert (row.branch_index, row.parent_branch) == (0, None)
+    account = collection.account
+    assert account.left_out_calls == {"refused": 1}
+    assert (account.refused, account.refused_rows) == (1, {"usage_completion": 1})
+    assert (account.captured_tokens, account.trained_tokens) == (4, 3)
+    loose = Collection(repository, Options(advantage="none", strict=False))
+    assert sum(row.trained_tokens for row in loose.rows()) == 4
+    assert (loose.account.refused, loose.account.left_out_calls) == (0, {})
+
+
+def test_a_session_of_which_every_turn_is_refused_is_left_out(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), [replace(call(0, [1], Said([2])), usage=Usage(1, 2))], Reward(1.0))
+    collection = Collection(repository, Options(advantage="none"))
+    assert list(collection.rows()) == []
+    assert collection.account.left_out_sessions == {"refused": 1}
+    assert collection.account.left_out_calls == {"refused": 1}
+
+
 def test_one_group_alone(repository: Repository, fill: Fill) -> None:
     fill(session("a", "g"), two_turns(), Reward(1.0))
     fill(session("b", "h"), two_turns(), Reward(0.0))
@@ -343,6 +370,7 @@ def test_a_row_of_two_models_is_refused(repository: Repository, fill: Fill) -> N
     strict = Collection(repository, Options())
     assert [row.session_id for row in strict.rows()] == ["b"]
     assert (strict.account.refused_rows, strict.account.models) == ({"mixed_models": 1}, {"policy": 1})
+    assert strict.account.left_out_turns == {"mixed_models": 2}
     lax = Collection(repository, Options(strict=False))
     assert [row.warnings.count("mixed_models") for row in lax.rows()] == [1, 0]
     assert lax.account.models == {"several": 1, "policy": 1}

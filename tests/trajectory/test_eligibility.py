@@ -91,6 +91,7 @@ def test_alone_it_is_left_out_with_its_reason(call: CapturedCall, reason: Reason
 
 def test_every_reason_has_an_example() -> None:
     elsewhere = {Reason.SUPERSEDED, Reason.EXTRA_CHOICE, Reason.DISCARDED_AT_LENGTH, Reason.NOT_SAMPLED, Reason.MEDIA}
+    elsewhere.add(Reason.REFUSED)
     assert {case.values[1] for case in CASES} | elsewhere == set(Reason)
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from polarproxy.model import TokenIds
-from polarproxy.trajectory.branches import Branch, Trajectory, build_trajectory, prefix_merging
+from polarproxy.trajectory.branches import Branch, Trajectory, build_trajectory, prefix_merging, trajectory_of
 from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.eligibility import Reason
 from polarproxy.trajectory.forest import Forest, build_forest
@@ -43,6 +43,29 @@ def test_any_calls(name: str) -> None:
     def check(calls: Calls) -> None:
         for law in laws_of(name):
             law(calls, rule(name))
+
+    check()
+
+
+def trained_turns(trajectory: Trajectory) -> set[tuple[str, int]]:
+    turns = (turn for branch in trajectory.branches for turn in branch.turns if turn.trained)
+    return {(turn.node.captured.call.call_id, turn.node.completion.index) for turn in turns}
+
+
+@pytest.mark.parametrize("name", dict(MERGES))
+def test_what_is_refused_is_counted_and_takes_nothing_along(name: str) -> None:
+    @given(sessions())
+    @SOME
+    def check(calls: Calls) -> None:
+        refused = frozenset({(captured.call.call_id, None) for captured in calls if captured.call.ordinal % 2})
+
+        def merge(given: Calls) -> Trajectory:
+            return trajectory_of("s", build_forest(given), dict(MERGES)[name], refused)
+
+        for law in laws_of(name):
+            law(calls, merge)
+        expected = {turn for turn in trained_turns(rule(name)(calls)) if (turn[0], None) not in refused}
+        assert trained_turns(merge(calls)) == expected
 
     check()
 
