@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from polarproxy.errors import DamagedRecord, StoreConflict, StoreUnavailable, Unstorable
+from polarproxy.errors import DamagedRecord, StoreConflict, StoreDamaged, StoreUnavailable, Unstorable
 from polarproxy.model import Session
 from polarproxy.store.inbox import MAX_GROUP
 from polarproxy.store.reading import read_call
@@ -82,9 +82,19 @@ class Drainer:
         with self._engine.begin() as connection:
             places = _places(connection, [one.item.call.call_id for one in ready if isinstance(one.item, NewCall)])
             facts = _known_facts(connection, [one.item for one in ready if isinstance(one.item, Fact)])
-            there = {one.held.key for one in ready if _is_there(connection, one.item, places, facts)}
+            there, unsure = set(), {}
+            for one in ready:
+                try:
+                    if _is_there(connection, one.item, places, facts):
+                        there.add(one.held.key)
+                except StoreDamaged as error:
+                    unsure[one.held.key] = str(error)
         self._spool.done([one.held for one in ready if one.held.key in there])
-        ready = [one for one in ready if one.held.key not in there]
+        for one in ready:
+            if one.held.key in unsure:
+                why = f"what the database has of it cannot be read: {unsure[one.held.key]}"
+                self._spool.refuse(one.held, why)
+        ready = [one for one in ready if one.held.key not in there and one.held.key not in unsure]
         # Also for calls that are under way: with a place they need not go through the spool when they end.
         self._settle()
         return [_Ready(one.held, placed(one.item)) for one in ready]

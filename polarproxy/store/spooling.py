@@ -12,7 +12,6 @@ import logging
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import StoreUnavailable, Unstorable
@@ -62,6 +61,9 @@ class SpoolingWriter:
         self._ending = threading.Event()
         self._trouble: str | None = None
         self._failed = 0
+        self._tries = threading.Condition()
+        self._tried: dict[Future[None], tuple[Item, Future[None]]] = {}
+        """What was submitted and is with the writer, by the future there. Whoever takes it out answers for it."""
         spool.away = len(spool) > 0
         self._threads = [
             threading.Thread(target=self._append_all, name="polarproxy-spool", daemon=True),
@@ -98,21 +100,37 @@ class SpoolingWriter:
         done: Future[None] = Future()
         if not self._behind(item):
             with suppress(StoreUnavailable):
-                self._writer.submit(placed(item)).add_done_callback(partial(self._was_tried, item, done))
+                tried = self._writer.submit(placed(item))
+                self._tried[tried] = (item, done)
+                tried.add_done_callback(self._was_tried)
                 return done
         self._put(item, done)
         return done
 
-    def _was_tried(self, item: Item, done: Future[None], tried: Future[None]) -> None:
+    def _was_tried(self, tried: Future[None]) -> None:
         error = tried.exception()
-        if not isinstance(error, StoreUnavailable):
+        with self._tries:
+            item, done = self._tried.pop(tried, (None, None))
+            if item is not None and isinstance(error, StoreUnavailable):
+                self._went_away(error)
+                self._put_or_fail(item, done)
+            self._tries.notify_all()
+        if item is not None and not isinstance(error, StoreUnavailable):
             settle([done], error if isinstance(error, Exception) else None)
-            return
-        self._went_away(error)
+
+    def _put_or_fail(self, item: Item, done: Done) -> None:
         try:
             self._put(item, done)
         except StoreUnavailable as refused:
             settle([done], refused)
+
+    def _give_up_trying(self) -> None:
+        """What the writer still has when its time is over goes into the spool too; that it is stored twice is nothing."""
+        with self._tries:
+            self._tries.wait_for(lambda: not self._tried, 0 if self.spool.away else _PATIENCE_S)
+            for item, done in self._tried.values():
+                self._put_or_fail(item, done)
+            self._tried.clear()
 
     def _put(self, item: Item, done: Done) -> None:
         try:
@@ -159,6 +177,7 @@ class SpoolingWriter:
 
     def close(self, timeout: float = 30.0) -> None:
         """Puts what is queued where it can go, and ends the threads. What stays in the spool is stored by the next process."""
+        self._give_up_trying()
         if not self._inbox.close():
             return
         self._threads[0].join(timeout)

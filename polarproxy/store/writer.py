@@ -23,6 +23,7 @@ from polarproxy.model import Call, Session
 from polarproxy.store import codec, rows
 from polarproxy.store.bases import BaseIndex
 from polarproxy.store.bodies import BodyBases, BodyRows
+from polarproxy.store.claims import claim
 from polarproxy.store.database import for_writing, reason, was_rolled_back
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.inserts import Inserts
@@ -202,7 +203,9 @@ class Writer:
 
     def _refuse(self, item: Item, done: Done, error: Exception) -> None:
         why = _said(error)
-        if isinstance(error, IntegrityError):
+        if isinstance(error, StoreConflict):
+            self._fail(done, error)
+        elif isinstance(error, IntegrityError):
             self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
         elif isinstance(error, _OUT_OF_ORDER):
             self._stumble(why)
@@ -231,12 +234,13 @@ class Writer:
 
     def _write_all(self, items: Sequence[Item]) -> None:
         new = [item for item in items if isinstance(item, NewCall)]
-        made = [item for item in items if isinstance(item, Session)]
-        made += [item.session for item in new if not self._bases.knows(item.session.session_id)]
+        on_purpose = [item for item in items if isinstance(item, Session)]
+        made = on_purpose + [item.session for item in new if not self._bases.knows(item.session.session_id)]
         facts = [item for item in items if isinstance(item, Fact)]
         with self._engine.begin() as connection:
             if made:
                 self._inserts.run(connection, sessions, [rows.session_row(session) for session in made], once=True)
+                claim(connection, on_purpose)
             if new:
                 self._write_calls(connection, new)
             if facts:

@@ -5,6 +5,7 @@ import errno
 import os
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
-from polarproxy.errors import BadSpool, SessionClosed, StoreUnavailable
+from polarproxy.errors import BadSpool, SessionClosed, StoreConflict, StoreUnavailable
 from polarproxy.model import Call, SessionStatus
 from polarproxy.store.arrivals import Arrivals, OwnArrivals, arrivals_of
 from polarproxy.store.places import Place
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import DELIVERED
+from polarproxy.store.schema import DELIVERED, completions
 from polarproxy.store.shared_arrivals import SharedArrivals
 from polarproxy.store.spool import Spool, open_spool
 from polarproxy.store.spool_files import spool_files
@@ -258,6 +259,73 @@ async def test_what_nobody_waits_for_is_not_lost_either(keeping: Keeping, away: 
         await kept.drained()
         await kept.drained()
         assert sorted(kept.ids()) == ["c0", "c1"]
+
+
+async def test_what_the_writer_has_when_the_proxy_stops_goes_into_the_spool(
+    keeping: Keeping, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a call whose client left."""
+    monkeypatch.setattr("polarproxy.store.spooling._PATIENCE_S", 0.05)
+    async with keeping() as kept:
+        items = [await kept.arrive(f"c{number}") for number in range(3)]
+        with away():
+            writing, began = kept.writer._writer, threading.Event()
+            assert isinstance(writing, Writer)
+            commit = writing._commit
+
+            def slow(group: list[Any]) -> None:
+                began.wait(1.0)
+                commit(group)
+
+            monkeypatch.setattr(writing, "_commit", slow)
+            futures = [kept.writer.submit(item) for item in items]
+            kept.writer._ending.set()  # nothing is drained any more
+            await asyncio.to_thread(kept.writer.close)
+            began.set()
+            for future in futures:
+                future.result(SECONDS)
+            assert kept.writer.failed == 0
+    async with keeping() as kept:
+        await kept.drained()
+        assert kept.ids() == ["c0", "c1", "c2"]
+
+
+async def test_a_damaged_stored_call_does_not_stop_the_others(keeping: Keeping, away: Away, tmp_path: Path) -> None:
+    folder, copy = tmp_path / "spool", tmp_path / "copy"
+    async with keeping() as kept:
+        with away():
+            await kept.write(await kept.arrive("c0"))
+            shutil.copytree(folder, copy)
+        await kept.drained()
+        with kept.repository._engine.begin() as connection:
+            connection.execute(update(completions).values(token_ids=b"\0"))
+    for path in spool_files(copy):
+        shutil.copy(path, folder)
+    async with keeping() as kept:
+        await kept.write(await kept.arrive("c1", "s2"))
+        await kept.drained()
+        assert [refusal.held.about.call_id for refusal in kept.spool.refused] == ["c0"]
+        assert "cannot be read" in kept.spool.refused[0].why
+        assert kept.ids("s2") == ["c1"]
+
+
+async def test_a_session_that_comes_behind_its_first_call_is_what_it_was_made(keeping: Keeping, away: Away) -> None:
+    """The call went to the database through another proxy, which knew of no session."""
+    meant = a_session("s2", task_id="task", group_id="group", metadata=(("seed", "7"),))
+    async with keeping() as kept:
+        with away():
+            await kept.write(meant, a_session("other", task_id="task"))
+            made = new_call(a_call("c0", 0, session_id="s2"))
+            first = replace(made, session=a_session("s2", origin="path", model="m"))
+            other = a_session("other", origin="api", task_id="not this")
+        # The writer of the other proxy comes before the drain of this one, or behind it; both end alike.
+        kept.writer._writer.submit(first).result(SECONDS)
+        await kept.drained()
+        assert kept.repository.session("s2") == meant
+        kept.writer._writer.submit(meant).result(SECONDS)
+        with pytest.raises(StoreConflict, match="session other contradicts what is stored"):
+            kept.writer._writer.submit(other).result(SECONDS)
+        assert kept.repository.session("other").task_id == "task"
 
 
 async def test_what_contradicts_the_store_is_kept_and_told(keeping: Keeping, away: Away) -> None:
