@@ -30,7 +30,9 @@ class FallbackReason(StrEnum):
     UNFIT_REQUEST = (
         "unfit_request",
         "the request asks for another kind of prompt (no generation prompt, a continued message, echo, beam search,"
-        " truncation, or transfer parameters of its own)",
+        " truncation, or transfer parameters of its own) or has members by which turns are not recognised, and nothing goes"
+        " on from its reply; or it limits the next thoughts by `thinking_token_budget`, which would count those of a turn"
+        " that was cut",
     )
     UNREADABLE = "unreadable", "the messages of the request cannot be read"
     MEDIA = "media", "the conversation holds images, sound or documents, with which the engine ignores prompt ids"

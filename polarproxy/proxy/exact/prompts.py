@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from polarproxy.engine import vllm
 from polarproxy.engine.exact.prompt import Fallback, Recorded, Renderings, exact, is_open, plan, unfit
 from polarproxy.engine.exact.template import Refused
+from polarproxy.engine.exact.unkeyed import unkeyed
 from polarproxy.errors import BadReply, BadRequest, EngineTimeout, EngineUnreachable, StoreDamaged
 from polarproxy.model import Caveat, Continued, FallbackReason, Prompting, PromptOutcome
 from polarproxy.proxy.discovery import why_no_exact_prompts
@@ -116,6 +117,9 @@ class ExactPrompts:
             return Fallback(FallbackReason.UNREADABLE, str(error))
         if asked.caveat is Caveat.MEDIA or has_media(request):
             return Fallback(FallbackReason.MEDIA)
+        member = unkeyed(asked.fields, asked.messages())
+        if member is not None:
+            return Fallback(FallbackReason.UNFIT_REQUEST, f"{member}, by which turns are not recognised")
         prefill = bool(request.messages) and request.messages[-1].role == "assistant"
         if unfit(asked.fields):
             # Nothing is to go on from the reply either: its prompt is not what the conversation is rendered to.

@@ -16,6 +16,7 @@ from tests.proxy.exact.talk import TOOL, Talk, exact_rig, forced, renders
 from tests.proxy.rig import Rig, until
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+ANY = {"role": "user", "content": "Go on."}
 PREFILL = {"role": "assistant", "content": "I begin"}
 
 
@@ -23,6 +24,15 @@ async def ask(talk: Talk, *more: dict[str, Any], **extra: Any) -> int:
     """The status of one more request that says this at its end."""
     body = {"model": "fake", "messages": [*talk.messages, *more], "tools": [TOOL], **extra}
     return (await talk.rig.ask(body, f"/s/{talk.session}")).status
+
+
+async def test_nothing_goes_on_from_a_reply_that_no_key_tells(tmp_path: Path) -> None:
+    """The first request lets its tool be loaded later, which its template may heed; the second does not."""
+    async with exact_rig(tmp_path) as rig:
+        talk = Talk(rig)
+        await talk.turn(tools=[TOOL | {"defer_loading": True}])
+        await talk.turn()
+        assert talk.outcomes() == ["fallback: unfit_request", "fallback: not_recorded"]
 
 
 async def begun(rig: Rig, turns: int = 2) -> Talk:
@@ -37,6 +47,7 @@ async def begun(rig: Rig, turns: int = 2) -> Talk:
         ([{"role": "user", "content": [IMAGE]}], {}, FallbackReason.MEDIA),
         ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], {}, FallbackReason.MEDIA),
         ([{"role": "user", "content": [{"type": "prompt_embeds", "data": "AAAA"}]}], {}, FallbackReason.MEDIA),
+        ([{"role": "developer", "content": "You.", "tools": [TOOL]}, ANY], {}, FallbackReason.UNFIT_REQUEST),
         ([PREFILL], {"continue_final_message": True, "add_generation_prompt": False}, FallbackReason.PREFILL),
         ([], {"kv_transfer_params": {"do_remote_decode": False}}, FallbackReason.UNFIT_REQUEST),
         ([], {"echo": True}, FallbackReason.UNFIT_REQUEST),
