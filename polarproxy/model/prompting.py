@@ -36,7 +36,11 @@ class FallbackReason(StrEnum):
     )
     UNREADABLE = "unreadable", "the messages of the request cannot be read"
     MEDIA = "media", "the conversation holds images, sound or documents, with which the engine ignores prompt ids"
-    ENGINE_UNABLE = "engine_unable", "the engine does not take prompt ids, or cannot render a conversation"
+    ENGINE_UNABLE = (
+        "engine_unable",
+        "the engine does not take prompt ids, cannot render a conversation, or its reasoning parser is misled by earlier"
+        " thoughts",
+    )
     RENDER_FAILED = "render_failed", "the engine could not render the rest of the conversation"
     TEMPLATE_REFUSED = "template_refused", "the chat template does not show where such a turn ends"
     TEMPLATE_CHANGED = "template_changed", "the turn was recorded under another chat template or tokenizer"
