@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.proxy.upstream import Upstream
     from polarproxy.store.repository import Repository
+    from polarproxy.wire.neutral.request import Request
 
 PATIENCE_S = 5.0
 """How long a request may wait for its exact prompt before the engine is asked as it would be without one."""
@@ -115,15 +116,10 @@ class ExactPrompts:
             request = decode_request(msgspec.json.encode(asked.fields)).request
         except BadRequest as error:
             return Fallback(FallbackReason.UNREADABLE, str(error))
-        if asked.caveat is Caveat.MEDIA or has_media(request):
-            return Fallback(FallbackReason.MEDIA)
-        member = unkeyed(asked.fields, asked.messages())
-        if member is not None:
-            return Fallback(FallbackReason.UNFIT_REQUEST, f"{member}, by which turns are not recognised")
         prefill = bool(request.messages) and request.messages[-1].role == "assistant"
-        if unfit(asked.fields):
-            # Nothing is to go on from the reply either: its prompt is not what the conversation is rendered to.
-            return Fallback(FallbackReason.PREFILL if prefill else FallbackReason.UNFIT_REQUEST)
+        unsuited = _unsuited(asked, request, prefill=prefill)
+        if unsuited is not None:
+            return unsuited
         template = await renders.template(asked.fields, head)
         if isinstance(template, Refused):
             return Fallback(template.reason, template.detail)
@@ -163,6 +159,19 @@ class ExactPrompts:
 
 
 _RESTS = Fallback(FallbackReason.RENDER_FAILED, RESTING)
+
+
+def _unsuited(asked: EngineRequest, request: Request, *, prefill: bool) -> Fallback | None:
+    """Why nothing is to go on from the reply either. None: it may."""
+    if asked.caveat is Caveat.MEDIA or has_media(request):
+        return Fallback(FallbackReason.MEDIA)
+    member = unkeyed(asked.fields, asked.messages())
+    if member is not None:
+        return Fallback(FallbackReason.UNFIT_REQUEST, f"{member}, by which turns are not recognised")
+    if unfit(asked.fields):
+        # Its prompt is not what the conversation is rendered to.
+        return Fallback(FallbackReason.PREFILL if prefill else FallbackReason.UNFIT_REQUEST)
+    return None
 
 
 async def _continue(
