@@ -148,12 +148,19 @@ def _by_shape(work: Sequence[Call]) -> Mapping[str, Verdict]:
     looks = {call.call_id: _look(call) for call in work}
     different = set(looks.values())
     signs = {look: _signs(look, different - {look}) for look in different}
-    return {call.call_id: _of_signs(call, looks[call.call_id], signs[looks[call.call_id]], work) for call in work}
+    found = {call.call_id: _of_signs(call, looks[call.call_id], signs[looks[call.call_id]], work) for call in work}
+    if all(verdict.source is Source.SHAPE for verdict in found.values()):
+        # Where each looks odd beside the others, none of them is the measure.
+        return dict.fromkeys(found, _WORK)
+    return found
+
+
+_WORK = Verdict(CallKind.MAIN, Source.NOTHING, "nothing speaks against its being the work")
 
 
 def _of_signs(call: Call, look: _Look, signs: Sequence[str], work: Sequence[Call]) -> Verdict:
     if len(signs) < 2 or _is_joined(call, work):
-        return Verdict(CallKind.MAIN, Source.NOTHING, "nothing speaks against its being the work")
+        return _WORK
     kind = CallKind.PROBE if look.tiny else CallKind.UNKNOWN
     return Verdict(kind, Source.SHAPE, f"it stands alone and {' and '.join(signs)}")
 
@@ -183,8 +190,11 @@ def _is_joined(call: Call, others: Sequence[Call]) -> bool:
 
 
 def _continues(later: Call, earlier: Call) -> bool:
+    """With the reply as it was sampled; a call of the same model may tell the reply again in other tokens."""
     prompt, before = later.prompt_token_ids, earlier.prompt_token_ids
     if prompt is None or before is None or later.ordinal < earlier.ordinal or not prompt.startswith(before):
         return False
+    if len(prompt) > len(before) and later.requested_model == earlier.requested_model:
+        return True
     sampled = (completion.token_ids for completion in earlier.completions if len(completion.token_ids))
     return any(prompt.raw.startswith(ids.raw, len(before.raw)) for ids in sampled)

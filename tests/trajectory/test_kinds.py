@@ -93,6 +93,21 @@ def test_a_conversation_on_a_small_model_is_work() -> None:
     assert kinds(*MAIN_TURNS, first, made(3, [7, 101, 9], BARE, requested_model="small")) == [MAIN] * 4
 
 
+def test_a_conversation_that_comes_back_without_its_reasoning_is_work() -> None:
+    """Each prompt begins with the one before, and tells the reply again in other tokens."""
+    small = [made(1 + 2 * turn, [7, *[8] * turn], BARE, requested_model="small") for turn in range(3)]
+    assert kinds(*MAIN_TURNS, *small) == [MAIN] * 5
+    asked_again = [made(ordinal, [7], BARE, requested_model="small") for ordinal in (1, 3)]
+    assert kinds(*MAIN_TURNS, *asked_again) == [MAIN, MAIN, UNKNOWN, UNKNOWN]
+    other = made(3, [1, 8, 8], BARE, requested_model="small")
+    assert kinds(*MAIN_TURNS, other) == [MAIN, MAIN, UNKNOWN]
+
+
+def test_two_calls_of_which_each_looks_odd_beside_the_other_are_work() -> None:
+    tooled = made(0, [1], streamed=False, requested_model="large")
+    assert kinds(tooled, made(1, [7], BARE, requested_model="small")) == [MAIN, MAIN]
+
+
 def test_where_all_look_odd_none_does() -> None:
     calls = [made(place, [7 + place], BARE, sampling=Sampling(max_tokens=1), streamed=False) for place in range(3)]
     assert kinds(*calls) == [MAIN] * 3
