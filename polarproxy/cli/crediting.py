@@ -42,7 +42,7 @@ MaxLag = Annotated[
 ComponentWeight = Annotated[
     list[str] | None,
     typer.Option(
-        help="gdpo: NAME=NUMBER, negative for a penalty; 1 for the others; repeatable.", rich_help_panel=_PANEL
+        help="gdpo: NAME=NUMBER; 1 for the others (penalties are taken off); repeatable.", rich_help_panel=_PANEL
     ),
 ]
 Gamma = Annotated[float, typer.Option(help="gtpo: discount of later turns.", rich_help_panel=_PANEL)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.reward_import import import_rewards
+from polarproxy.cli.reward_import import check_calls, import_rewards
 from polarproxy.cli.reward_recompute import recompute
 from polarproxy.errors import BadReward, InvalidValue
 from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
@@ -32,7 +33,9 @@ def _number(text: str, what: str) -> tuple[str, float]:
 
 def _turn(text: str) -> TurnReward:
     name, value = _number(text, "the reward of a turn")
-    return TurnReward(value, turn=int(name)) if name.isdecimal() else TurnReward(value, call_id=name)
+    # Bounded: Python reads no integers of thousands of digits.
+    number = re.fullmatch(r"-?[0-9]{1,100}", name)
+    return TurnReward(value, call_id=name) if number is None else TurnReward(value, turn=int(name))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
@@ -58,6 +61,7 @@ def set_reward(
     except InvalidValue as error:
         raise BadReward(str(error)) from error
     with open_repository(db) as repository:
+        check_calls(repository, session_id, reward)
         repository.add_reward(session_id, reward)
     console.print(f"session {session_id} has reward {value:g}")
 
@@ -87,7 +91,7 @@ def list_rewards(
 
 def _row(given: SetReward, *, counts: bool) -> tuple[object, ...]:
     reward = given.reward
-    marks = {ComponentKind.REWARD: "", ComponentKind.METRIC: " (metric)"}
+    marks = {ComponentKind.REWARD: "", ComponentKind.PENALTY: " (penalty)", ComponentKind.METRIC: " (metric)"}
     return (
         given.session_id,
         f"{given.recorded_at:%Y-%m-%d %H:%M:%S}",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from polarproxy.model import Reward, Session
+    from polarproxy.store.repository import Repository
 
 _SHOWN = 20
 SAMPLE, SAMPLE_ID = "sample", "sample_id"
@@ -80,6 +81,15 @@ def _read(line: bytes, names: Names) -> tuple[str, Reward]:
     return names.find(given), given.reward()
 
 
+def check_calls(repository: Repository, session_id: str, reward: Reward) -> None:
+    """Raises `BadReward` when a reward speaks of a call that the session does not have."""
+    named = [turn.call_id for turn in reward.turns if turn.call_id is not None]
+    known = {entry.call_id for entry in repository.call_summaries(session_id)} if named else set()
+    for call_id in named:
+        if call_id not in known:
+            raise BadReward(f"session {session_id} has no call {call_id!r}; `polarproxy sessions show` lists its calls")
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
@@ -98,7 +108,7 @@ def import_rewards(
 
     A line is {"session_id": …} or {"task_id": …, "sample": …} (a session's metadata "sample") or {"id": …} (its metadata
     "sample_id", as in the output of a Nova Forge reward handler), with "aggregate_reward_score" (or "aggregate_score"),
-    "metrics_list": [{"name", "value", "type": "Reward"|"Metric"}], "turn_rewards": [{"turn" or "call_id", "value"}].
+    "metrics_list": [{"name", "value", "type": "Reward"|"Penalty"|"Metric"}], "turn_rewards": [{"turn" or "call_id", "value"}].
 
     Example: polarproxy reward import scores.jsonl
     """
@@ -108,7 +118,9 @@ def import_rewards(
         wrong: list[tuple[int, str]] = []
         for number, line in track(list(_lines(file)), "reading", console=errors, disable=not errors.is_terminal):
             try:
-                given.append(_read(line, names))
+                session_id, reward = _read(line, names)
+                check_calls(repository, session_id, reward)
+                given.append((session_id, reward))
             except BadReward as error:
                 wrong.append((number, str(error)))
         if not wrong and not dry_run:

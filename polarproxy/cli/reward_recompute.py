@@ -79,7 +79,10 @@ def recompute(
 def _chosen(repository: Repository, ids: Sequence[str], group: str | None) -> list[Session]:
     if ids:
         return [repository.session(session_id) for session_id in ids]
-    return sorted((entry.session for entry in repository.sessions(group_id=group)), key=lambda one: one.session_id)
+    found = sorted((entry.session for entry in repository.sessions(group_id=group)), key=lambda one: one.session_id)
+    if group is not None and not found:
+        raise BadReward(f"no session has the group {group!r}; `polarproxy sessions list` shows the groups")
+    return found
 
 
 def _judge(reader: Transcriber, judges: Judges, session: Session) -> _Outcome:

@@ -63,8 +63,9 @@ class Rollout:
 
     @property
     def reward_components(self) -> dict[str, float]:
-        """The components that are parts of the total, by name."""
-        return {part.name: part.value for part in self.components if part.kind is ComponentKind.REWARD}
+        """The components that are parts of the total, by name; a penalty counts negatively."""
+        signs = {ComponentKind.REWARD: 1.0, ComponentKind.PENALTY: -1.0}
+        return {part.name: signs[part.kind] * part.value for part in self.components if part.kind in signs}
 
     @property
     def oldest_version(self) -> int | None:

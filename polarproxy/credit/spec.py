@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from polarproxy.model import TurnReward
 
 SPEC_VERSION = 1
+_KINDS = {"reward": ComponentKind.REWARD, "penalty": ComponentKind.PENALTY, "metric": ComponentKind.METRIC}
 
 
 class Gate(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -134,7 +135,8 @@ def _check_component(one: Component, names: Sequence[str]) -> None:
     where = f"component {one.name!r}"
     if sum(source is not None for source in (one.judge, one.python, one.command)) > 1:
         raise BadReward(f"{where}: give one of judge, python and command")
-    if one.python is not None and ":" not in one.python:
+    module, _, function = (one.python or "").partition(":")
+    if one.python is not None and (not function or not module or module.startswith(".")):
         raise BadReward(f"{where}: python is module:function, not {one.python!r}")
     if one.command == ():
         raise BadReward(f"{where}: the command is empty")
@@ -220,9 +222,8 @@ def _components(spec: Spec, raw: Mapping[str, float | None], judged: Mapping[str
     found = []
     for one in spec.components:
         value = raw[one.name]
-        kind = ComponentKind.METRIC if one.role == "metric" else ComponentKind.REWARD
         if value is not None:
-            found.append(RewardComponent(one.name, value, kind))
+            found.append(RewardComponent(one.name, value, _KINDS[one.role]))
         parts = judged[one.name].parts
         found += [RewardComponent(f"{one.name}/{part}", own, ComponentKind.METRIC) for part, own in parts.items()]
     return found

@@ -15,6 +15,8 @@ class ComponentKind(StrEnum):
 
     REWARD = "Reward"
     """Part of the total."""
+    PENALTY = "Penalty"
+    """Taken from the total. Not one of Nova Forge's words, which have none for it."""
     METRIC = "Metric"
     """Only watched: in no total and in no advantage."""
 
@@ -26,6 +28,10 @@ class RewardComponent:
     name: str
     value: float
     kind: ComponentKind = ComponentKind.REWARD
+
+
+_LAST_TURN = 2**31 - 1
+"""The largest number that every database stores as an integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class TurnReward:
             raise InvalidValue("a turn reward names its call_id or its turn, and not both")
         if self.turn is not None and self.turn < 0:
             raise InvalidValue(f"turns are counted from 0; there is no turn {self.turn}")
+        if self.turn is not None and self.turn > _LAST_TURN:
+            raise InvalidValue(f"no session has so many turns; turns are numbered up to {_LAST_TURN}")
 
     @property
     def where(self) -> str:

@@ -82,6 +82,9 @@ def find_function(name: str) -> Callable[..., Any]:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise BadReward(f"python = {name!r} cannot be found: {error}") from error
+    # Anything may come out of somebody else's module while it is imported, the wish to end the program among it.
+    except (Exception, SystemExit) as error:
+        raise BadReward(f"python = {name!r}: importing {module} raised {type(error).__name__}: {error}") from error
     if not callable(found):
         raise BadReward(f"python = {name!r} is no function")
     return found  # type: ignore[no-any-return]
@@ -92,7 +95,7 @@ def _by_function(one: Component, function: Callable[..., Any]) -> _Ask:
         try:
             return as_judgement(function(session, said, **one.options))
         # Anything may come out of somebody else's function, and one session must not end the others.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise JudgeFailed(f"{one.name}: {one.python} raised {type(error).__name__}: {error}") from error
 
     return ask

@@ -79,12 +79,18 @@ def test_a_judge_that_fails_on_one_session_does_not_end_the_others(polarproxy: C
         (["--reward", "empty.toml", "--all"], "has no [reward] table"),
         (["--reward", "odd.toml", "--all"], "did you mean 'components'"),
         (["--reward", "broken.toml", "--all"], "is not TOML"),
+        (["--reward", "spec.toml", "--group", "nobody"], "no session has the group 'nobody'"),
+        (["--reward", "none_named.toml", "--all"], "python is module:function"),
+        (["--reward", "raises.toml", "--all"], "importing raises_at_import raised RuntimeError: boom"),
         (["--reward", "spec.toml", "--session", "nobody"], "there is no session 'nobody'"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_use(polarproxy: Command, db: str, options: list[str], why: str) -> None:
     for name, text in (("spec", CORRECT), ("empty", ""), ("odd", "[reward]\ncomponent = []"), ("broken", "[")):
         written(text, f"{name}.toml")
+    for name, function in (("none_named", ":f"), ("raises", "raises_at_import:f")):
+        written(f'[reward]\n[[reward.components]]\nname = "x"\npython = "{function}"\n', f"{name}.toml")
+    written('raise RuntimeError("boom")', "raises_at_import.py")
     done = polarproxy("reward", "recompute", *options, "--db", db)
     assert (done.code, why in done.err) == (2, True), done.err
 
@@ -93,3 +99,25 @@ def test_the_table_is_no_setting(polarproxy: Command, db: str) -> None:
     written(CORRECT, "polarproxy.toml")
     assert polarproxy("db", "upgrade", "--db", "sqlite:///polar.db").code == 0
     assert polarproxy("sessions", "list").code == 0
+
+
+def test_a_judge_that_would_end_the_program_has_failed(polarproxy: Command, db: str) -> None:
+    written("def f(session, said): raise SystemExit(0)", "ending_judge.py")
+    table = '[reward]\n[[reward.components]]\nname = "x"\npython = "ending_judge:f"\n'
+    done = polarproxy("reward", "recompute", "--reward", written(table), "--all", "--db", db, "--json")
+    assert (done.code, [one["state"] for one in done.json["sessions"]]) == (1, ["failed", "failed"])
+
+
+def test_a_penalty_counts_negatively_in_gdpo(polarproxy: Command, db: str) -> None:
+    table = """
+    [[reward.components]]
+    name = "long"
+    judge = "length"
+    role = "penalty"
+    options = { free = 0, most = 10 }
+    """
+    polarproxy("reward", "recompute", "--reward", written(table), "--all", "--db", db)
+    polarproxy("export", "--out", "rows.jsonl", "--advantage", "gdpo", "--db", db)
+    rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    assert {row["session_id"]: max(row["advantages"], key=abs) > 0 for row in rows} == {"good": False, "bad": True}
+    assert rows[0]["components"][0]["kind"] == "Penalty"

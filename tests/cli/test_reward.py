@@ -36,7 +36,7 @@ def named(db: str) -> str:
 
 
 def test_a_reward_is_set_with_all_its_parts(polarproxy: Command, db: str) -> None:
-    parts = ["--component", "a=1", "--component", "b=-2.5", "--metric", "len=7", "--turn", "0=0.5", "--turn", "c2=-1"]
+    parts = ["--component", "a=1", "--component", "b=-2.5", "--metric", "len=7", "--turn", "0=0.5", "--turn", "c3=-1"]
     done = polarproxy("reward", "set", "bad", "-0.5", *parts, "--db", db)
     assert (done.code, "has reward -0.5" in done.out) == (0, True)
     reward = polarproxy("sessions", "show", "bad", "--db", db, "--json").json["session"]["reward"]
@@ -47,7 +47,7 @@ def test_a_reward_is_set_with_all_its_parts(polarproxy: Command, db: str) -> Non
             {"name": "b", "value": -2.5, "kind": "Reward"},
             {"name": "len", "value": 7.0, "kind": "Metric"},
         ],
-        "turns": [{"value": 0.5, "call_id": None, "turn": 0}, {"value": -1.0, "call_id": "c2", "turn": None}],
+        "turns": [{"value": 0.5, "call_id": None, "turn": 0}, {"value": -1.0, "call_id": "c3", "turn": None}],
         "spec": None,
     }
 
@@ -68,7 +68,10 @@ def test_a_correction_leaves_the_history(polarproxy: Command, db: str) -> None:
         ["nobody", "1"],
         ["bad", "nan"],
         ["bad", "1", "--component", "a"],
-        ["bad", "1", "--turn", "-1=2", "--turn", "-1=3"],
+        ["bad", "1", "--turn", "-1=2"],
+        ["bad", "1", "--turn", "99999999999999999999=1"],
+        ["bad", "1", "--turn", f"{'9' * 5000}=1"],
+        ["bad", "1", "--turn", "c1=1"],
     ],
     ids=str,
 )
@@ -144,3 +147,22 @@ def test_an_imported_reward_is_what_was_written(polarproxy: Command, named: str)
     engine = open_database(named)
     assert Repository(engine).session("s0").reward == Reward(0.1)
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("turn", "why"),
+    [
+        ({"turn": 99999999999999999999, "value": 1}, ""),
+        ({"turn": 2**31, "value": 1}, "no session has so many turns"),
+        ({"turn": -1, "value": 1}, "turns are counted from 0"),
+        ({"call_id": "typo", "value": 1}, "session s1 has no call 'typo'"),
+    ],
+    ids=str,
+)
+def test_a_reward_of_a_turn_that_cannot_be_is_a_wrong_line(
+    polarproxy: Command, named: str, turn: dict[str, Any], why: str
+) -> None:
+    file = written({"session_id": "s1", "aggregate_score": 1, "turn_rewards": [turn]})
+    done = polarproxy("reward", "import", file, "--db", named, "--json")
+    assert (done.code, done.json["appended"]) == (1, 0)
+    assert why in done.json["wrong"][0]["error"]

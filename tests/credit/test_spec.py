@@ -106,7 +106,7 @@ def test_components_are_kept_as_they_were_judged() -> None:
     assert reward.components == (
         RewardComponent("a", 7.0),
         RewardComponent("a/x", 3.0, ComponentKind.METRIC),
-        RewardComponent("b", 0.5),
+        RewardComponent("b", 0.5, ComponentKind.PENALTY),
         RewardComponent("c", 2.0, ComponentKind.METRIC),
     )
 
