@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ import numpy as np
 from polarproxy.credit.judges import JUDGES
 from polarproxy.credit.spec import Judgement, compose, judge_options
 from polarproxy.errors import BadReward, JudgeFailed
+from polarproxy.model import ComponentKind
 from polarproxy.rollout.judge_command import judge_by_command
 
 if TYPE_CHECKING:
     from polarproxy.credit.spec import Component, Spec
     from polarproxy.credit.transcript import Transcript
-    from polarproxy.model import Reward, Session
+    from polarproxy.model import Reward, RewardComponent, Session
 
 _Ask = Callable[["Session", "Transcript"], Judgement]
 
@@ -38,9 +40,16 @@ class Judges:
         judged = {name: ask(session, said) for name, ask in self._asks.items()}
         turns = () if session.reward is None else session.reward.turns
         try:
-            return compose(self._spec, judged, turns)
+            found = compose(self._spec, judged, turns)
         except BadReward as error:
             raise JudgeFailed(str(error)) from error
+        return None if found is None else replace(found, components=(*found.components, *self._carried(session)))
+
+    def _carried(self, session: Session) -> Iterator[RewardComponent]:
+        """Components of the reward before that the specification does not speak of: kept, and in no total any more."""
+        for part in () if session.reward is None else session.reward.components:
+            if part.name not in self._asks and part.name.partition("/")[0] not in self._asks:
+                yield replace(part, kind=ComponentKind.METRIC)
 
 
 def _ready(one: Component) -> _Ask:

@@ -121,3 +121,18 @@ def test_a_penalty_counts_negatively_in_gdpo(polarproxy: Command, db: str) -> No
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert {row["session_id"]: max(row["advantages"], key=abs) > 0 for row in rows} == {"good": False, "bad": True}
     assert rows[0]["components"][0]["kind"] == "Penalty"
+
+
+def test_components_that_the_specification_does_not_name_are_kept(polarproxy: Command, db: str) -> None:
+    """And can be given a weight again later."""
+
+    def components() -> list[tuple[str, float, str]]:
+        reward = polarproxy("sessions", "show", "good", "--db", db, "--json").json["session"]["reward"]
+        return [(part["name"], part["value"], part["kind"]) for part in reward["components"]]
+
+    recompute = ("reward", "recompute", "--session", "good", "--db", db, "--reward")
+    polarproxy(*recompute, written(CORRECT))
+    assert components() == [("said", 1.0, "Reward"), ("tests", 1.0, "Metric")]
+    assert "0 rewards appended" in polarproxy(*recompute, "spec.toml").out
+    polarproxy(*recompute, written('[reward]\n[[reward.components]]\nname = "tests"\n', "back.toml"))
+    assert components() == [("tests", 1.0, "Reward"), ("said", 1.0, "Metric")]

@@ -78,7 +78,7 @@ def test_a_python_function(module: str) -> None:
     assert value(python=f"{module}:none") is None
     reward = judged(python=f"{module}:parts", options={"scale": 2})
     assert reward is not None
-    assert (reward.value, [part.name for part in reward.components]) == (2.5, ["it", "it/a", "it/b"])
+    assert (reward.value, [part.name for part in reward.components]) == (2.5, ["it", "it/a", "it/b", "style"])
 
 
 @pytest.mark.parametrize(("function", "why"), [("yes", "True is no number"), ("crash", "raised ValueError: boo")])
