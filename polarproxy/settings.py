@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
+from urllib.parse import urlsplit
 
 from polarproxy.errors import BadSettings
 
@@ -40,10 +42,28 @@ def read_model_map(text: str) -> dict[str, str]:
 
 def read_upstream(text: str) -> str:
     """The base URL of an engine, without what only clients' base URLs end with; raises `BadSettings`."""
-    base = text.strip().rstrip("/").removesuffix("/v1")
-    if not base.startswith(("http://", "https://")):
-        raise BadSettings(f"upstream must be an http:// or https:// URL, not {text.strip()!r}")
+    return read_base_url(text, "upstream").removesuffix("/v1")
+
+
+def read_base_url(text: str, name: str) -> str:
+    """The URL of a server, without a slash at its end; raises `BadSettings`, which calls it by `name`."""
+    base = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(base)
+        host, usable = parts.hostname, parts.port != 0
+    except ValueError:
+        host, usable = None, False
+    if not usable or not base.startswith(("http://", "https://")):
+        raise BadSettings(f"{name} must be an http:// or https:// URL, not {text.strip()!r}")
+    if host is None:
+        raise BadSettings(f"{name} names no host: {text.strip()!r}")
+    if not _is_one_line(base) or " " in base or "?" in base or "#" in base:
+        raise BadSettings(f"{name} must be a URL without spaces, query and fragment, not {text.strip()!r}")
     return base
+
+
+def _is_one_line(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +128,16 @@ class Settings:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} must be greater than 0, not {getattr(self, name)}")
+        for name in (*_POSITIVE, "keepalive"):
+            if not isfinite(getattr(self, name)):
+                raise BadSettings(f"{name} must be a finite number, not {getattr(self, name)}")
         if self.keepalive < 0:
             raise BadSettings(f"keepalive must be 0 or more seconds, not {self.keepalive}")
+        for name in ("admin_key", "upstream_key"):
+            if not _is_one_line(getattr(self, name) or ""):
+                raise BadSettings(f"{name} must be one line of ASCII characters, as an HTTP header can hold it")
+        if self.spool == "":
+            raise BadSettings("spool must name a folder; leave it out for none")
         read_model_map(self.model_map)
 
     @property

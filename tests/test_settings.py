@@ -1,5 +1,6 @@
 """Settings that cannot work are refused when they are made, by name and with the value."""
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -75,3 +76,30 @@ def test_a_model_map_is_read() -> None:
 def test_silence_is_not_negative() -> None:
     with pytest.raises(BadSettings, match="keepalive must be 0 or more seconds"):
         Settings(keepalive=-1)
+
+
+@pytest.mark.parametrize(
+    "upstream", ["http://a:xx", "http://a b:1", "http://a:1?x=1", "http://a:1#f", "http://", "http://a:99999"]
+)
+def test_an_upstream_is_a_base_url(upstream: str) -> None:
+    with pytest.raises(BadSettings, match="upstream must be"):
+        Settings(upstream=upstream)
+
+
+@pytest.mark.parametrize("name", ["health_interval", "store_timeout", "keepalive"])
+@pytest.mark.parametrize("value", [nan, inf])
+def test_times_are_numbers(name: str, value: float) -> None:
+    with pytest.raises(BadSettings, match=f"{name} must be"):
+        Settings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["admin_key", "upstream_key"])
+@pytest.mark.parametrize("value", ["a\nb", "ключ"])
+def test_a_key_fits_into_a_header(name: str, value: str) -> None:
+    with pytest.raises(BadSettings, match=f"{name} must be one line"):
+        Settings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_spool_has_a_name() -> None:
+    with pytest.raises(BadSettings, match="spool must name a folder"):
+        Settings(spool="")

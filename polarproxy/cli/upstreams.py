@@ -16,7 +16,7 @@ from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.cli.secrets import key_path, read_key
 from polarproxy.errors import BadSettings, NotFound, PolarproxyError, ProxyRefused
 from polarproxy.proxy.keys import Signer
-from polarproxy.settings import Settings
+from polarproxy.settings import Settings, read_base_url
 
 app = typer.Typer(
     no_args_is_help=True, help="The engines of a proxy that runs: look at them, add, drain and remove them."
@@ -116,9 +116,7 @@ class _Control:
     def __init__(self, proxy: str | None, admin_key: str | None, db: str | None) -> None:
         settings = load({"db": db, "admin_key": admin_key}, None)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self._proxy = (proxy or f"http://{host}:{settings.port}").rstrip("/")
-        if not self._proxy.startswith(("http://", "https://")):
-            raise BadSettings(f"--proxy must be an http:// or https:// URL, not {self._proxy!r}")
+        self._proxy = read_base_url(proxy or f"http://{host}:{settings.port}", "--proxy")
         self._key = settings.admin_key or _derived_key(settings)
 
     def __call__(self, method: str, path: str, body: Any = None, *, force: bool = False) -> _Upstreams:

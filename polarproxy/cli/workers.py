@@ -61,7 +61,7 @@ class _Slot:
 def listen(host: str, port: int) -> socket.socket:
     """The one listening socket of a port; raises `BadSettings`."""
     try:
-        return socket.create_server((host, port), backlog=BACKLOG)
+        return socket.create_server((host, port), family=_family(host), backlog=BACKLOG)
     except OSError as error:
         raise BadSettings(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
@@ -71,7 +71,12 @@ def listen_together(host: str, port: int, count: int) -> list[socket.socket]:
     # Sockets that share a port also share it with a stranger's that are willing to; this one is not.
     with listen(host, port) as alone:
         taken: int = alone.getsockname()[1]
-    return [socket.create_server((host, taken), backlog=BACKLOG, reuse_port=True) for _ in range(count)]
+    family = _family(host)
+    return [socket.create_server((host, taken), family=family, backlog=BACKLOG, reuse_port=True) for _ in range(count)]
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def supervise(listeners: Sequence[socket.socket], say: Callable[[str], None]) -> Worker | int:

@@ -61,3 +61,11 @@ async def test_what_goes_wrong_is_said_in_a_sentence(polarproxy: Command, proxy:
     assert polarproxy("upstreams", "list", "--proxy", "localhost:1").code == 2
     done = await asyncio.to_thread(polarproxy, "upstreams", "list", "--proxy", proxy.engine.url)
     assert (done.code, "not polarproxy's" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "flags", [("--proxy", "http://a:xx"), ("--proxy", "http://127.0.0.1:1/ x"), ("--admin-key", "a\nb")]
+)
+def test_what_no_request_can_hold_is_refused_before(polarproxy: Command, flags: tuple[str, str]) -> None:
+    done = polarproxy("upstreams", "list", *flags)
+    assert (done.code, "must be" in done.err) == (2, True)

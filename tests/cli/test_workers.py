@@ -19,6 +19,7 @@ import aiohttp
 import psutil
 import pytest
 
+from polarproxy.cli.workers import listen, listen_together
 from polarproxy.model import CallStatus
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
@@ -336,3 +337,11 @@ def test_one_that_fails_to_end_in_order_is_told_by_the_exit_code() -> None:
     process.terminate()
     assert process.wait(SECONDS) == 1
     process.stdout.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_every_kind_of_address_can_be_listened_on(host: str) -> None:
+    with listen(host, 0) as alone:
+        assert alone.getsockname()[0] in (host, "127.0.0.1")
+    for one in listen_together(host, 0, 2):
+        one.close()
