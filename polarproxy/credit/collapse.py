@@ -134,9 +134,9 @@ def observe(
     shares = _shares(groups, names, weights)
     components = tuple(_component(name, groups, shares) for name in names)
     outcome = outcome if outcome is not None else names[0] if names else None
-    trends = tuple(_trends(sessions, names))
-    # Without other weights a change over time is one of the tasks, not of the policy.
     learns = len({one.policy_version for one in sessions} - {None}) > 1
+    trends = tuple(_trends(sessions, names, within=not learns))
+    # Without other weights a change over time is one of the tasks, not of the policy.
     hacking = _hacking_signs({one.name: one for one in trends}, outcome) if learns else []
     return Collapse(
         groups=tuple(_group(group) for group in groups),
@@ -218,14 +218,32 @@ def trend(name: str, values: Sequence[float]) -> Trend | None:
     return Trend(name, float(own[:half].mean()), float(own[half:].mean()), correlation, verdict)
 
 
-def _trends(sessions: Sequence[Observed], names: Sequence[str]) -> list[Trend]:
+def _trends(sessions: Sequence[Observed], names: Sequence[str], *, within: bool) -> list[Trend]:
+    """`within`: only what changes within groups, that is, without what one task has and another has not."""
     scored = [one.rollout for one in sessions if one.rollout.reward is not None]
-    series: list[tuple[str, list[float]]] = [("reward", [one.reward for one in scored if one.reward is not None])]
-    series += [(name, _values(name, scored)) for name in names]
-    series.append(("length", [float(one.length) for one in sessions if one.length is not None]))
-    series.append(("repetition", [one.repetition for one in sessions if one.repetition is not None]))
-    found = (trend(name, values) for name, values in series)
+    series = {"reward": [(one.group_id, one.reward) for one in scored if one.reward is not None]}
+    for name in names:
+        parts = ((one.group_id, one.reward_components.get(name)) for one in scored)
+        series[name] = [(group, value) for group, value in parts if value is not None]
+    watched = [(one.rollout.group_id, one) for one in sessions]
+    series["length"] = [(group, float(one.length)) for group, one in watched if one.length is not None]
+    series["repetition"] = [(group, one.repetition) for group, one in watched if one.repetition is not None]
+    found = (
+        trend(name, _without_groups(values) if within else [value for _, value in values])
+        for name, values in series.items()
+    )
     return [one for one in found if one is not None]
+
+
+def _without_groups(values: Sequence[tuple[str, float]]) -> list[float]:
+    """Each value less the mean of its group, plus that of all."""
+    if not values:
+        return []
+    own = np.array([value for _, value in values], dtype=np.float64)
+    _, groups = np.unique([group for group, _ in values], return_inverse=True)
+    means = np.bincount(groups, weights=own) / np.bincount(groups)
+    found: list[float] = (own - means[groups] + own.mean()).tolist()
+    return found
 
 
 def _group_signs(groups: Sequence[Group], idle: Collection[str] | None) -> list[str]:

@@ -135,3 +135,17 @@ def test_repetition_counts_runs(tokens: list[int]) -> None:
     runs = [tuple(tokens[start : start + 4]) for start in range(len(tokens) - 3)]
     expected = 1 - len(set(runs)) / len(runs) if runs else 0.0
     assert repetition(np.array(tokens, np.int32)) == pytest.approx(expected)
+
+
+def test_longer_tasks_are_no_trend_of_a_model_that_does_not_learn() -> None:
+    """Two groups, one after the other; the sessions of the second are longer, by their task."""
+    rollouts = [rollout(f"s{place:02}", place % 2, group_id=f"g{place // 8}") for place in range(16)]
+
+    def verdict(version: int) -> str:
+        watched = [
+            Observed(one, WHEN + timedelta(seconds=place), 100 * (place // 8) + place % 2, 0.1, version * (place // 8))
+            for place, one in enumerate(rollouts)
+        ]
+        return next(one.verdict for one in observe(watched).trends if one.name == "length")
+
+    assert (verdict(0), verdict(1)) == ("steady", "rises")
