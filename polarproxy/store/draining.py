@@ -21,6 +21,7 @@ from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
+    from concurrent.futures import Future
     from datetime import datetime
 
     from sqlalchemy import Connection, Engine
@@ -60,13 +61,32 @@ class Drainer:
             return False
 
     def _store(self, ready: Sequence[_Ready]) -> bool:
-        submitted = [(one.held, self._writer.submit(one.item)) for one in ready]
-        errors = [(held, stored.exception()) for held, stored in submitted]
-        self._spool.done([held for held, error in errors if error is None])
-        for held, error in errors:
-            if isinstance(error, StoreConflict | Unstorable):
-                self._spool.refuse(held, str(error))
-        return all(error is None or isinstance(error, StoreConflict | Unstorable) for _, error in errors)
+        while ready:
+            submitted = self._submit(ready)
+            errors = [(held, stored.exception()) for held, stored in submitted]
+            self._spool.done([held for held, error in errors if error is None])
+            for held, error in errors:
+                if isinstance(error, StoreConflict | Unstorable):
+                    self._spool.refuse(held, str(error))
+            if not all(error is None or isinstance(error, StoreConflict | Unstorable) for _, error in errors):
+                return False
+            ready = ready[len(submitted) :]
+        return True
+
+    def _submit(self, ready: Sequence[_Ready]) -> list[tuple[Held, Future[None]]]:
+        """As many as the writer has room for; raises `StoreUnavailable` when it has none.
+
+        What it took is waited for: what is asked for again while it is under way, the database does not know yet.
+        """
+        submitted: list[tuple[Held, Future[None]]] = []
+        for one in ready:
+            try:
+                submitted.append((one.held, self._writer.submit(one.item)))
+            except StoreUnavailable:
+                if not submitted:
+                    raise
+                break
+        return submitted
 
     def _readable(self, held: Sequence[Held]) -> list[_Ready]:
         found = []

@@ -19,12 +19,14 @@ from sqlalchemy import Engine, update
 from polarproxy.errors import BadSpool, SessionClosed, StoreConflict, StoreUnavailable
 from polarproxy.model import Call, SessionStatus
 from polarproxy.store.arrivals import Arrivals, OwnArrivals, arrivals_of
+from polarproxy.store.draining import Drainer
 from polarproxy.store.places import Place
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED, completions
 from polarproxy.store.shared_arrivals import SharedArrivals
 from polarproxy.store.spool import Spool, open_spool
 from polarproxy.store.spool_files import spool_files
+from polarproxy.store.spool_records import encode, subject
 from polarproxy.store.spooling import SpoolingWriter
 from polarproxy.store.writer import Fact, NewCall, Writer
 from tests.database import KINDS, ON_POSTGRESQL, ON_SQLITE, fresh
@@ -326,6 +328,28 @@ async def test_a_session_that_comes_behind_its_first_call_is_what_it_was_made(ke
         with pytest.raises(StoreConflict, match="session other contradicts what is stored"):
             kept.writer._writer.submit(other).result(SECONDS)
         assert kept.repository.session("other").task_id == "task"
+
+
+async def test_a_writer_with_little_room_stores_facts_once(engine: Engine, tmp_path: Path) -> None:
+    spool, repository, writer = open_spool(tmp_path / "spool", "here"), Repository(engine), Writer(engine, 2)
+    drainer = Drainer(spool, writer, engine, arrivals_of(engine, repository, 1.0, spool).settle)
+    items: list[Any] = [new_call(a_call(f"c{number}", number)) for number in range(9)]
+    items += [Fact(f"c{number}", NOW, DELIVERED, "yes") for number in range(9)]
+    spool.append([(encode(item), subject(item)) for item in items])
+    commit = writer._commit
+
+    def slow(group: list[Any]) -> None:
+        time.sleep(0.02)
+        commit(group)
+
+    writer._commit = slow  # type: ignore[method-assign]
+    for _ in range(100):
+        await asyncio.to_thread(drainer.some)
+    assert len(spool) == 0
+    writer.close()
+    spool.close()
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM call_facts").scalar_one() == 9
 
 
 async def test_what_contradicts_the_store_is_kept_and_told(keeping: Keeping, away: Away) -> None:
