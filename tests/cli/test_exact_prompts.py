@@ -61,4 +61,6 @@ def test_of_an_export(polarproxy: Command, db: str, tmp_path: Path) -> None:
     done = polarproxy("export", "--db", db, "--out", out, "--advantage", "none", "--no-strict")
     assert "1, 2 sampled tokens kept as they were" in done.out
     assert "not exact, calls: too_long" in done.out
-    assert json.loads((tmp_path / "rows.jsonl.report.json").read_text())["exact_prompts"]["sessions"]["s1"]["exact"] == 1
+    assert (
+        json.loads((tmp_path / "rows.jsonl.report.json").read_text())["exact_prompts"]["sessions"]["s1"]["exact"] == 1
+    )
