@@ -133,9 +133,10 @@ class Settings:
                 raise BadSettings(f"{name} must be a finite number, not {getattr(self, name)}")
         if self.keepalive < 0:
             raise BadSettings(f"keepalive must be 0 or more seconds, not {self.keepalive}")
-        for name in ("admin_key", "upstream_key"):
-            if not _is_one_line(getattr(self, name) or ""):
-                raise BadSettings(f"{name} must be one line of ASCII characters, as an HTTP header can hold it")
+        if not _is_one_line(self.upstream_key or ""):
+            raise BadSettings("upstream_key must be one line of ASCII characters, as an HTTP header can hold it")
+        if not (self.admin_key or "").isprintable():
+            raise BadSettings("admin_key must be one line, as an HTTP header can hold it")
         if self.spool == "":
             raise BadSettings("spool must name a folder; leave it out for none")
         read_model_map(self.model_map)

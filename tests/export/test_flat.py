@@ -24,6 +24,14 @@ SESSIONS, TURNS = 8, 3
 ROWS, TOKENS = 100, 10
 
 
+@pytest.fixture(autouse=True)
+def _only_ours() -> Iterator[None]:
+    """Looking for garbage passes over what other tests left behind, or each look would take as long as all of them."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 class Alive:
     """How many of the things that were handed out are still held by somebody."""
 

@@ -275,7 +275,7 @@ async def test_an_engine_that_hangs_holds_up_nobody_elses_calls(stack: AsyncExit
     async with engine("a") as first:
         place = int(first.url.rpartition(":")[2])
         fleet = await several(stack, tmp_path, {"a": first, "b": other}, read_timeout=1.0)
-        homes = {session: await fleet.said(session) for session in ("s1", "s2", "s3", "s4", "s5", "s6")}
+        homes = {session: await fleet.said(session) for session in (f"s{number}" for number in range(40))}
         hanging = fleet.member("a")
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
