@@ -212,12 +212,12 @@ class Simulation:
         return f"own-{id}"
 
     def _written(self, message: Json) -> Json:
-        """A message as a harness sends it this time."""
-        written = dict(message)
+        """A message as a harness sends it this time. Reasoning that it dropped once does not come back."""
         content = message["content"]
+        if message["role"] == "assistant" and (self.family.name == "gptoss" or self.chance(2)):
+            message.pop("reasoning", None)
+        written = dict(message)
         if message["role"] == "assistant":
-            if self.chance(2) or self.family.name == "gptoss":
-                written.pop("reasoning", None)
             written["content"] = self.draw(st.sampled_from([content, content.strip()])) or self.draw(
                 st.sampled_from(["", None]) if message.get("tool_calls") else st.just("")
             )
