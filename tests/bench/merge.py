@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +31,8 @@ from rich.table import Table
 
 from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.forest import Forest, GrowingForest, build_forest
+from tests.bench.goals import Goal, as_json
 from tests.bench.merge_work import Session, agents, group_by_lists, long, small
-from tests.bench.store import Goal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -181,15 +179,6 @@ def table(results: Results) -> Table:
     return out
 
 
-def as_json(results: Results) -> dict[str, object]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "machine": {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
-        "goals": [asdict(goal) | {"met": goal.met} for goal in results.goals()],
-        **asdict(results),
-    }
-
-
 def main() -> int:
     summary, _, description = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
@@ -215,7 +204,7 @@ def main() -> int:
     for goal in goals:
         console.print(str(goal))
     if options.json:
-        options.json.write_text(json.dumps(as_json(results), indent=1))
+        options.json.write_text(json.dumps(as_json(FORMAT_VERSION, results, results.goals()), indent=1))
     return 1 if options.check and not all(goal.met for goal in goals) else 0
 
 

@@ -22,13 +22,11 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests import postgres
+from tests.bench.goals import Goal, as_json
 from tests.bench.store_measure import Acks, Driver, Size, Turns, acks, driver, size, turns
 from tests.bench.store_rivals import Jsonl, Ours, PerRequest, Store
 from tests.database import fresh
@@ -50,24 +49,6 @@ OURS_PG, PER_REQUEST_PG = "polarproxy, PostgreSQL", "per request, PostgreSQL"
 _CONNECTIONS = 32
 
 Round = dict[str, dict[int, Acks]]  # store -> producers -> measured
-
-
-@dataclass(frozen=True)
-class Goal:
-    """A figure that is to be at least or at most so much."""
-
-    name: str
-    value: float
-    limit: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-    def __str__(self) -> str:
-        verdict = "[green]met[/]" if self.met else "[red]missed[/]"
-        return f"{self.name}: {self.value:.2f}x, goal {'≥' if self.at_least else '≤'} {self.limit:g}x {verdict}"
 
 
 @dataclass(frozen=True)
@@ -166,15 +147,6 @@ def figures(results: Results) -> Iterator[str]:
     yield f"storing a call alone, CPU: {by_turn.early_us:.0f} µs at turn 2, {by_turn.late_us:.0f} µs at turn 200"
 
 
-def as_json(results: Results) -> dict[str, object]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "machine": {"system": platform.platform(), "python": platform.python_version(), "cpus": os.cpu_count()},
-        "goals": [asdict(goal) | {"met": goal.met} for goal in results.goals()],
-        **asdict(results),
-    }
-
-
 def main() -> int:
     summary, _, description = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
@@ -201,7 +173,7 @@ def main() -> int:
     for goal in goals:
         console.print(str(goal))
     if options.json:
-        options.json.write_text(json.dumps(as_json(results), indent=1))
+        options.json.write_text(json.dumps(as_json(FORMAT_VERSION, results, results.goals()), indent=1))
     return 1 if options.check and not all(goal.met for goal in goals) else 0
 
 
