@@ -20,7 +20,9 @@ from polarproxy.store.schema import (
     responses,
     reward_components,
     rewards,
+    rollouts,
     sessions,
+    tasks,
     token_texts,
     turn_rewards,
     upstreams,
@@ -43,9 +45,11 @@ COUNTED = (
     token_texts,
     upstreams,
     policy_versions,
+    tasks,
+    rollouts,
 )
 """Tables of which both databases must have as many rows. Bodies that no call names any more are not copied."""
-_SHARED = (policy_versions, upstreams)
+_SHARED = (policy_versions, upstreams, tasks, rollouts)
 """Tables whose rows belong to no session and are copied as they are."""
 
 

@@ -286,3 +286,47 @@ upstreams = Table(
     Column("state", String(16), nullable=False),
     Column("changed_at", UTCDateTime, nullable=False),
 )
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("task_id", AnyText(128), primary_key=True),
+    Column("created_at", UTCDateTime, nullable=False),
+    Column("job", AnyText, nullable=False, index=True),
+    Column("submit_key", AnyText),
+    Column("request", AnyText, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("enough", Integer),
+    Column("state", String(16), nullable=False),
+    Column("finished_at", UTCDateTime),
+    Column("callback", String(16)),
+    UniqueConstraint("job", "submit_key"),
+)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("task_id", ForeignKey("tasks.task_id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("state", String(16), nullable=False, index=True),
+    Column("attempts", Integer, nullable=False),
+    # No reference: a session may be pruned, and what became of the rollout stays.
+    Column("session_id", AnyText(128)),
+    Column("started_at", UTCDateTime),
+    Column("finished_at", UTCDateTime),
+    Column("status", String(32)),
+    Column("usable", Boolean),
+    Column("reward", Float),
+    Column("outcome", AnyText),
+)
+
+task_events = Table(
+    "task_events",
+    metadata,
+    Column("event_id", _ROW_NUMBER, primary_key=True, autoincrement=True),
+    Column("recorded_at", UTCDateTime, nullable=False),
+    Column("task_id", ForeignKey("tasks.task_id"), nullable=False, index=True),
+    Column("number", Integer),
+    Column("name", String(32), nullable=False),
+    Column("detail", AnyText),
+)

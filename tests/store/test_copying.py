@@ -14,6 +14,8 @@ from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import call_facts, completions, metadata, upstreams
 from polarproxy.store.stats import read_stats
+from polarproxy.store.task_rows import NewTask
+from polarproxy.store.tasks import TaskStore
 from polarproxy.store.writer import Writer
 from tests.database import KINDS, ON_SQLITE, fresh
 from tests.store.filled import SESSIONS, contents, fill
@@ -26,6 +28,7 @@ def source(engine: Engine) -> Engine:
     Repository(engine).set_policy_version(7)
     with engine.begin() as connection:
         connection.execute(insert(upstreams).values(name="http://engine", state="draining", changed_at=NOW))
+    TaskStore(engine).submit([NewTask("t", "{}", rollouts=2)])
     return engine
 
 
@@ -55,7 +58,11 @@ def outcomes(copied: list[Copied]) -> dict[str, Outcome]:
     return {one.session_id: one.outcome for one in copied}
 
 
-NOT_COPIED = {"session_heads": "made anew from the calls", "proxies": "those that run do not run there"}
+NOT_COPIED = {
+    "session_heads": "made anew from the calls",
+    "proxies": "those that run do not run there",
+    "task_events": "news for those who listen here",
+}
 NOT_COUNTED = NOT_COPIED | {
     "bodies": "those that no call names any more stay behind",
     "blobs": "as the bodies that hold them",
