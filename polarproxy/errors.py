@@ -120,3 +120,7 @@ class BadSpool(PolarproxyError):
 
 class DamagedRecord(PolarproxyError):
     """A record of a spool is not what was written."""
+
+
+class RuntimeFailed(PolarproxyError):
+    """A runtime could not be started, or did not do what was asked of it."""

@@ -1,0 +1,46 @@
+"""Which runtimes there are, which of them work here, and starting one."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from polarproxy.errors import BadSettings
+from polarproxy.rollout.runtimes.census import Census
+from polarproxy.rollout.runtimes.local import LocalRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from polarproxy.rollout.runtimes.protocol import Runtime, Spec
+
+RUNTIMES = (LocalRuntime,)
+
+
+class Runtimes:
+    """Starts runtimes that share what they can; one of these serves a whole process."""
+
+    def __init__(self) -> None:
+        self._census = Census()
+
+    async def start(self, kind: str, spec: Spec) -> Runtime:
+        """A running runtime, to be stopped by whoever asked for it.
+
+        Raises `BadSettings` when no kind has that name, `RuntimeFailed` when it cannot be started here.
+        """
+        for offered in RUNTIMES:
+            if offered.kind == kind:
+                runtime = offered(spec, self._census)
+                await runtime.start()
+                return runtime
+        known = ", ".join(offered.kind for offered in RUNTIMES)
+        raise BadSettings(f"there is no runtime {kind!r}; there are {known}")
+
+    @asynccontextmanager
+    async def running(self, kind: str, spec: Spec) -> AsyncIterator[Runtime]:
+        """A runtime that is stopped at the end of the block."""
+        runtime = await self.start(kind, spec)
+        try:
+            yield runtime
+        finally:
+            await runtime.stop()

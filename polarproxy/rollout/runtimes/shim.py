@@ -1,0 +1,173 @@
+"""The first process of a command: sets its limits, runs it, and leaves nothing of it behind.
+
+Run as `python -I -S shim.py SETTINGS COMMAND…`, by its path: it imports nothing of this package, so that it starts fast and
+works where only Python itself is. SETTINGS is a JSON object, see `Settings` in `process.py`. On Linux it adopts the orphans
+among the command's descendants and kills them all when the command ends, when it is told to end, and when its parent dies.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+CANNOT_RUN, NOT_FOUND = 126, 127
+
+
+def adopt() -> None:
+    """Orphans of this process's descendants become its children, and it hears of its parent's death. Linux only."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+
+
+def become(user: int) -> None:
+    """From root to a user without rights, for good."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+
+
+def limit(settings: dict) -> None:  # type: ignore[type-arg]
+    """Limits of the command and of what it starts, each process for itself but for the number of processes."""
+    wanted = [("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", settings["file_mb"] << 20)]
+    if sys.platform == "linux":
+        # Not the address space: V8 and others reserve far more of it than they use.
+        wanted.append(("RLIMIT_DATA", settings["memory_mb"] << 20))
+    if settings["processes"] is not None:
+        wanted.append(("RLIMIT_NPROC", settings["processes"]))
+    for name, value in wanted:
+        number = getattr(resource, name)
+        hard = resource.getrlimit(number)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (most, most))
+
+
+def start(command: list[str], settings: dict) -> int:  # type: ignore[type-arg]
+    """The process id of the command, as a child."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        limit(settings)
+        # Python ignores it, and what it starts would too.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN)
+
+
+def relay(port: int, path: str) -> None:
+    """Listens on a loopback port and passes each connection on to a Unix socket, in a process of its own."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=128)
+    if os.fork():
+        listener.close()
+        return
+    import asyncio
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while piece := await reader.read(1 << 16):
+                writer.write(piece)
+                await writer.drain()
+            writer.write_eof()
+        except OSError:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_unix_connection(path)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+        writer.close()
+        back.close()
+
+    async def serve() -> None:
+        async with await asyncio.start_server(accept, sock=listener) as server:
+            await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def wait(child: int) -> int:
+    """The command's exit code as a shell gives it; reaps adopted orphans meanwhile."""
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def descendants() -> list[int]:
+    """Every process below this one."""
+    parents: dict[int, list[int]] = {}
+    with os.scandir("/proc") as entries:
+        names = [entry.name for entry in entries if entry.name.isdigit()]
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123  (pathlib takes long to import)
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != b"Z":
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found: list[int] = []
+    ahead = [os.getpid()]
+    while ahead:
+        below = parents.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def sweep() -> None:
+    """Kills until nothing is left, for a second at most; elsewhere than on Linux, only the process group."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if sys.platform != "linux":
+        os.killpg(0, signal.SIGKILL)
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return  # No child at all; an orphan would be one.
+    until = time.monotonic() + 1.0
+    while (left := descendants()) and time.monotonic() < until:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.002)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command; its exit code."""
+    settings = json.loads(arguments[0])
+    adopt()
+
+    def told_to_end(_number: int, _frame: object) -> None:
+        sweep()
+        os._exit(128 + signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, told_to_end)
+    if settings["user"] is not None:
+        become(settings["user"])
+    if settings["relay"] is not None:
+        relay(*settings["relay"])
+    code = wait(start(arguments[1:], settings))
+    sweep()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
