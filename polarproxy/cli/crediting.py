@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from polarproxy.errors import BadExport
-from polarproxy.export.crediting import ADVANTAGES
+from polarproxy.export.options import ADVANTAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

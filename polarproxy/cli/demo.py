@@ -19,8 +19,10 @@ from polarproxy.cli.output import console
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings
-from polarproxy.export.collect import Collection, Options
-from polarproxy.export.files import write_jsonl, write_parquet, write_report
+from polarproxy.export.collect import Collection
+from polarproxy.export.files import format_of, write_file, write_report
+from polarproxy.export.format import Context
+from polarproxy.export.options import Options
 from polarproxy.model import SessionStatus
 from polarproxy.rollout.calculator import TASKS, CalculatorTask, total, verify
 from polarproxy.rollout.demo import model_path
@@ -141,10 +143,10 @@ def _export(settings: Settings, folder: Path) -> None:
     """The same rows as Parquet and as JSONL, and the report."""
     engine = open_database(settings.db)
     collection = Collection(Repository(engine), Options(advantage="grpo"), known_recipes())
-    rows = list(collection.rows())
+    taken = [collection.take(session) for session in collection.sessions]
     engine.dispose()
     parquet, jsonl, report = (folder / name for name in ("samples.parquet", "samples.jsonl", "report.json"))
-    write_parquet(parquet, rows, collection.account)
-    write_jsonl(jsonl, rows, collection.account)
+    for path in (parquet, jsonl):
+        write_file(path, format_of(path), taken, Context(collection.account))
     write_report(report, collection.account)
     print_account(collection.account, [folder / "polar.db", parquet, jsonl, report])

@@ -11,29 +11,39 @@ from rich.text import Text
 
 from polarproxy.batch.sample import MIXED_MODELS
 from polarproxy.cli import crediting as flags
+from polarproxy.cli.conversation import read_request
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.transcripts import Transcriber
 from polarproxy.credit.estimators import CreditOptions
-from polarproxy.errors import BadExport
+from polarproxy.export.account import Account
 from polarproxy.export.atomic import check_target
-from polarproxy.export.collect import Account, Collection, Options
+from polarproxy.export.collect import Collection
 from polarproxy.export.crediting import Watch
-from polarproxy.export.files import FORMATS, report_path, write_report
+from polarproxy.export.files import FORMATS, format_named, format_of, report_path, write_file, write_report
+from polarproxy.export.format import Context, Format, Reading
+from polarproxy.export.options import Options
 from polarproxy.export.report import report
 
 if TYPE_CHECKING:
     from polarproxy.trajectory.prompting import PromptCount
 
-Format = Literal["parquet", "jsonl", "torch", "torch-packed"]
+_FORMAT_HELP = f"Default: what the file's suffix says. One of: {', '.join(one.name for one in FORMATS)}."
+_FORMS = "; ".join(f"{one.name}: {', '.join(one.forms)}" for one in FORMATS if one.forms)
 
 
 def export(
-    out: Annotated[Path, typer.Option(help="File to write; its report is written beside it.")] = Path(
-        "samples.parquet"
-    ),
-    format: Annotated[Format | None, typer.Option(help="Default: what the file's suffix says.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write; its report is written beside it. Default: samples, with the format's suffix."
+        ),
+    ] = None,
+    format: Annotated[str | None, typer.Option(help=_FORMAT_HELP)] = None,
+    form: Annotated[
+        str | None, typer.Option(help=f"Of a format that has several ({_FORMS}); default: the first.")
+    ] = None,
     advantage: flags.Advantage = "grpo",
     weighting: Annotated[
         Literal["per_session", "per_token", "per_row"], typer.Option(help="How the rows of a session share its weight.")
@@ -72,7 +82,9 @@ def export(
 
     Example: polarproxy export --out samples.parquet --advantage grpo
     """
-    write = {name: writer for name, _, writer in FORMATS}[format or _format_of(out)]
+    kind, out = _what_and_where(format, out)
+    form = kind.form(form)
+    kind.require()
     for path in (out, report_path(out)):
         check_target(path)
     with open_repository(db) as repository:
@@ -103,8 +115,8 @@ def export(
         read = Transcriber(repository).transcribe
         collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
         sessions = _watch("exporting")(collection.sessions, len(collection.sessions))
-        rows = (row for session in sessions for row in collection.session_rows(session))
-        write(out, rows, collection.account)
+        context = Context(collection.account, form, Reading(read_request, repository.token_texts))
+        write_file(out, kind, map(collection.take, sessions), context)
     account = collection.account
     write_report(report_path(out), account)
     if as_json:
@@ -120,12 +132,11 @@ def _watch(what: str) -> Watch:
     return lambda sessions, count: track(sessions, what, count, console=errors, disable=not errors.is_terminal)
 
 
-def _format_of(path: Path) -> str:
-    for name, suffix, _ in reversed(FORMATS):
-        if path.name.endswith(suffix):
-            return name
-    known = ", ".join(suffix for _, suffix, _ in FORMATS)
-    raise BadExport(f"{path.name} does not say its format; use --format or one of the suffixes {known}")
+def _what_and_where(name: str | None, out: Path | None) -> tuple[Format, Path]:
+    if out is None:
+        kind = format_named(name or FORMATS[0].name)
+        return kind, Path(f"samples{kind.suffix}")
+    return format_of(out) if name is None else format_named(name), out
 
 
 def _prompt_rows(count: PromptCount) -> list[tuple[str, object]]:

@@ -13,8 +13,8 @@ from polarproxy.cli.config import load
 from polarproxy.cli.output import console, errors, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.errors import BadReply, BadSettings, EngineFailed
-from polarproxy.export.collect import Collection, Options
-from polarproxy.export.crediting import NO_CREDIT
+from polarproxy.export.collect import Collection
+from polarproxy.export.options import NO_CREDIT, Options
 from polarproxy.proxy.rescore import Bar, RowScore, control_differs, score_row
 from polarproxy.proxy.upstream import Upstream
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from polarproxy.batch.sample import MIXED_MODELS, Sample, Weighting, build_samples
-from polarproxy.credit.collapse import Collapse, Observed, observe, observed
-from polarproxy.credit.diagnostics import RewardSummary, summarise
-from polarproxy.credit.estimators import CreditOptions
+from polarproxy.batch.sample import MIXED_MODELS, Sample, build_samples
+from polarproxy.credit.collapse import observed
+from polarproxy.credit.diagnostics import summarise
 from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
-from polarproxy.credit.versions import RewardVersion, reward_version
+from polarproxy.credit.versions import reward_version
 from polarproxy.errors import BadExport
-from polarproxy.export.crediting import ADVANTAGES, Crediting, Transcribe, Watch, unwatched
+from polarproxy.export.account import Account
+from polarproxy.export.crediting import Crediting, Transcribe, Watch, unwatched
+from polarproxy.export.format import Taken
 from polarproxy.export.narrowing import keeping, models_of, of_branches, of_model
 from polarproxy.model import CallKind
 from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.eligibility import Reason
 from polarproxy.trajectory.merging import MERGES
-from polarproxy.trajectory.prompting import PromptCount, count_prompts
+from polarproxy.trajectory.prompting import count_prompts
 from polarproxy.trajectory.rebuilt import rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from polarproxy.credit.estimators import SessionCredit
+    from polarproxy.export.options import Options
     from polarproxy.model import CapturedCall, Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory
@@ -34,111 +35,6 @@ if TYPE_CHECKING:
     from polarproxy.trajectory.integrity_session import SessionIntegrity
     from polarproxy.trajectory.rebuilt import Rebuilt
     from polarproxy.trajectory.recipes import Recipe
-
-OnCollapse: TypeAlias = Literal["keep", "drop", "fail"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to export."""
-
-    advantage: str = "grpo"
-    """An estimator's name, or `none`: rows without credit, also of sessions without a reward."""
-    weighting: Weighting = "per_session"
-    group_id: str | None = None
-    """Only sessions of this group. None: all."""
-    merge: str = MERGES[0][0]
-    """The name of the rule that makes rows of calls."""
-    strict: bool = True
-    """Whether turns with an error are refused: left out, whatever else stands in their rows."""
-    min_coverage: float | None = None
-    """Sessions of which a smaller part of the sampled tokens can be trained are refused. None: none is."""
-    credit: CreditOptions = field(default_factory=CreditOptions)
-    on_collapse: OnCollapse = "keep"
-    """What becomes of groups whose rewards do not differ: kept with advantage 0, left out, or no export at all."""
-    policy_version: int | None = None
-    """The weights that are to be trained. None: the latest that the store knows."""
-    max_lag: int | None = None
-    """Sessions sampled by weights more than so many versions before are out of the loss and of the baseline. None: none."""
-    model: str | None = None
-    """The model, as the engine calls it, whose tokens are trained; others' are context. None: those of all."""
-
-    def __post_init__(self) -> None:
-        if self.max_lag is not None and self.max_lag < 0:
-            raise BadExport(f"a lag is counted from 0; --max-lag cannot be {self.max_lag}")
-        if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:
-            raise BadExport(f"coverage lies between 0 and 1; {self.min_coverage} does not")
-        if self.merge not in dict(MERGES):
-            raise BadExport(f"there is no merge rule {self.merge!r}; choose one of {', '.join(dict(MERGES))}")
-        if self.advantage not in ADVANTAGES:
-            raise BadExport(f"there is no advantage {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
-
-
-@dataclass(slots=True)
-class Account:
-    """What an export holds, and what it does not; complete when all rows have been taken."""
-
-    options: Options
-    rewards: RewardSummary
-    reward_version: RewardVersion
-    policy_version: int = 0
-    """The weights that are to be trained."""
-    sessions: int = 0
-    calls: int = 0
-    rows: int = 0
-    tokens: int = 0
-    captured_tokens: int = 0
-    trained_tokens: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
-    """Calls by what they were for."""
-    left_out_calls: Counter[str] = field(default_factory=Counter)
-    """Completions or whole calls, by reason."""
-    left_out_sessions: Counter[str] = field(default_factory=Counter)
-    left_out_turns: Counter[str] = field(default_factory=Counter)
-    """Turns that could be trained and are not, by reason."""
-    lags: Counter[int] = field(default_factory=Counter)
-    """Rows, by how many versions before their oldest trained turn was sampled."""
-    drifts: Counter[str] = field(default_factory=Counter)
-    """Calls that repeat an earlier one in other tokens, by class."""
-    unfaithful_rows: int = 0
-    """Rows with trained tokens that were sampled in another context; only `stitch` makes such."""
-    off_context_tokens: int = 0
-    """How many such tokens."""
-    refused_rows: Counter[str] = field(default_factory=Counter)
-    """Rows of which a strict export refused turns, by what was wrong; a row may have several reasons."""
-    refused: int = 0
-    """How many rows would hold turns that were refused."""
-    models: Counter[str] = field(default_factory=Counter)
-    """Rows by the model that sampled what they train; `several` where more than one did."""
-    findings: Counter[str] = field(default_factory=Counter)
-    """What was found in the calls of all sessions, by code."""
-    prompts: dict[str, PromptCount] = field(default_factory=dict)
-    """What became of exact prompts, by session; sessions without any are not in it."""
-    observed: list[Observed] = field(default_factory=list)
-    """The sessions that are not too old."""
-    warnings: Counter[str] = field(default_factory=Counter)
-    """Rows with something a trainer should know, by what."""
-
-    idle_groups: tuple[str, ...] = ()
-    """Groups that teach nothing: every advantage is 0."""
-
-    @property
-    def collapse(self) -> Collapse:
-        """What the rewards teach, and signs that they do not."""
-        return observe(self.observed, idle=self.idle_groups)
-
-    @property
-    def coverage(self) -> float | None:
-        """Trained / captured sampled tokens. None: nothing was sampled."""
-        return self.trained_tokens / self.captured_tokens if self.captured_tokens else None
-
-    @property
-    def all_prompts(self) -> PromptCount:
-        """What became of the exact prompts of all sessions."""
-        total = PromptCount()
-        for count in self.prompts.values():
-            total.add(count)
-        return total
 
 
 class Collection:
@@ -175,16 +71,56 @@ class Collection:
 
     def session_rows(self, session: Session) -> list[Sample]:
         """The rows of one session; what is left out of it goes to the account."""
-        account = self.account
+        return list(self.take(session).samples)
+
+    def take(self, session: Session) -> Taken:
+        """One session and what is trained of it; what is left out goes to the account."""
         calls = self._repository.calls(session.session_id)
         rebuilt = self._rebuilt(session, calls)
-        whole, integrity = rebuilt.trajectory, rebuilt.integrity()
-        trajectory = of_model(whole, account.options.model)
+        integrity = rebuilt.integrity()
+        trajectory = of_model(rebuilt.trajectory, self._options.model)
+        self._count_session(rebuilt, trajectory, calls, integrity)
+        self._observe(session, trajectory)
+        kept = self._trained(session, trajectory, rebuilt.forest, integrity)
+        if isinstance(kept, str):
+            self.account.left_out_sessions[kept] += 1
+            return Taken(session, rebuilt, None, (), kept)
+        self._count_turn_rewards(session, rebuilt.trajectory)
+        credit = self._crediting.of(session.session_id)
+        kept = self._without_subagents(kept, credit)
+        samples = build_samples(kept, session, credit, self._options.weighting)
+        for sample in samples:
+            self._count(sample)
+        self.account.off_context_tokens += sum(branch.off_context_tokens for branch in kept.branches)
+        return Taken(session, rebuilt, kept, tuple(samples))
+
+    def _trained(
+        self, session: Session, trajectory: Trajectory, forest: Forest, integrity: SessionIntegrity
+    ) -> Trajectory | str:
+        """What can be trained of a session, or why nothing can."""
+        if not trajectory.branches:
+            return "nothing_trainable"
+        reason = self._crediting.why_not(session.session_id)
+        if reason is not None:
+            return reason
+        if self._options.strict:
+            trajectory = self._without_refused(trajectory, forest, integrity)
+            if not trajectory.branches:
+                return "refused"
+        least = self._options.min_coverage
+        if least is not None and (trajectory.coverage or 0.0) < least:
+            return "low_coverage"
+        return trajectory
+
+    def _count_session(
+        self, rebuilt: Rebuilt, trajectory: Trajectory, calls: list[CapturedCall], integrity: SessionIntegrity
+    ) -> None:
+        account, whole = self.account, rebuilt.trajectory
         account.sessions += 1
         account.calls += len(calls)
         prompts = count_prompts(calls)
         if prompts.calls:
-            account.prompts[session.session_id] = prompts
+            account.prompts[whole.session_id] = prompts
         account.kinds.update(rebuilt.judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
@@ -193,28 +129,6 @@ class Collection:
         # Adding counters leaves zeros out: a report names only what happened.
         account.left_out_turns += Counter({"other_model": others})
         account.findings.update(finding.code.value for finding in integrity.findings)
-        self._observe(session, trajectory)
-        reason = self._why_not(session, trajectory)
-        if reason is not None:
-            account.left_out_sessions[reason] += 1
-            return []
-        if account.options.strict:
-            trajectory = self._without_refused(trajectory, rebuilt.forest, integrity)
-            if not trajectory.branches:
-                account.left_out_sessions["refused"] += 1
-                return []
-        least = account.options.min_coverage
-        if least is not None and (trajectory.coverage or 0.0) < least:
-            account.left_out_sessions["low_coverage"] += 1
-            return []
-        self._count_turn_rewards(session, whole)
-        credit = self._crediting.of(session.session_id)
-        trajectory = self._without_subagents(trajectory, credit)
-        samples = build_samples(trajectory, session, credit, account.options.weighting)
-        for sample in samples:
-            self._count(sample)
-        account.off_context_tokens += sum(branch.off_context_tokens for branch in trajectory.branches)
-        return samples
 
     def _trajectory(self, session: Session) -> Trajectory:
         return self._rebuilt(session, self._repository.calls(session.session_id)).trajectory
@@ -253,11 +167,6 @@ class Collection:
         account.refused_rows += Counter({MIXED_MODELS: mixed})
         account.refused += mixed
         return kept
-
-    def _why_not(self, session: Session, trajectory: Trajectory) -> str | None:
-        if not trajectory.branches:
-            return "nothing_trainable"
-        return self._crediting.why_not(session.session_id)
 
     def _observe(self, session: Session, trajectory: Trajectory) -> None:
         rollout = self._crediting.rollouts.get(session.session_id)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from polarproxy.credit.estimators import ESTIMATORS, SessionCredit, assign, estimator
+from polarproxy.credit.estimators import SessionCredit, assign, estimator
 from polarproxy.credit.groups import form_groups
 from polarproxy.credit.rollouts import Rollout, of_session, of_trajectory, trained_turns, turn_key
 from polarproxy.errors import Collapsed
 from polarproxy.export.narrowing import of_model
+from polarproxy.export.options import NO_CREDIT
 from polarproxy.model import Session
 
 if TYPE_CHECKING:
@@ -18,11 +19,8 @@ if TYPE_CHECKING:
 
     from polarproxy.credit.groups import Group
     from polarproxy.credit.transcript import Transcript
-    from polarproxy.export.collect import Options
+    from polarproxy.export.options import Options
     from polarproxy.trajectory.branches import Trajectory
-
-NO_CREDIT = "none"
-ADVANTAGES = (*(known.name for known in ESTIMATORS), NO_CREDIT)
 
 Watch: TypeAlias = Callable[[Iterable[Session], int], Iterable[Session]]
 """Passes sessions on, given how many there are, and shows how far they are."""

@@ -11,7 +11,7 @@ from polarproxy import __version__
 from polarproxy.batch.sample import FORMAT_VERSION
 
 if TYPE_CHECKING:
-    from polarproxy.export.collect import Account
+    from polarproxy.export.account import Account
 
 REPORT_VERSION = 1
 

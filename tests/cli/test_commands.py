@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from polarproxy import __version__
-from polarproxy.export.crediting import ADVANTAGES
+from polarproxy.export.options import ADVANTAGES
 from polarproxy.store.revisions import head
 from tests.cli.command import Command
 

@@ -12,8 +12,8 @@ from polarproxy.credit.estimators import CreditOptions
 from polarproxy.credit.rollouts import trained_turns, turn_key
 from polarproxy.credit.transcript import SaidTurn, ToolCall, Transcript
 from polarproxy.errors import BadExport, Collapsed
-from polarproxy.export.collect import Collection, Options
-from polarproxy.export.crediting import ADVANTAGES
+from polarproxy.export.collect import Collection
+from polarproxy.export.options import ADVANTAGES, Options
 from polarproxy.model import (
     Call,
     CallKind,

@@ -2,41 +2,33 @@
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from polarproxy.batch.sample import Sample
-from polarproxy.credit.diagnostics import RewardSummary
-from polarproxy.credit.versions import RewardVersion
 from polarproxy.errors import BadExport, StoreDamaged
-from polarproxy.export.collect import Account, Options
+from polarproxy.export.canonical import REPORT_KEY
 from polarproxy.export.columns import ARRAYS, SCHEMA
-from polarproxy.export.files import (
-    FORMATS,
-    REPORT_KEY,
-    ROWS_A_GROUP,
-    write_jsonl,
-    write_parquet,
-    write_report,
-    write_torch,
-    write_torch_packed,
-)
+from polarproxy.export.files import FORMATS, format_named, format_of, write_file, write_report
+from polarproxy.export.format import Context, Format, Taken
+from polarproxy.export.records import ROWS_A_GROUP
 from polarproxy.export.report import encode_report
 from tests.batch.rows import row
+from tests.export.exported import account, context, taken
 
-Writer = Callable[[Path, Iterable[Sample], Account], None]
 SAMPLES = [row([1, 2, 3], [0, 1, 1]), row([4], credit=None, branch=1), row([5, 6], [0, 0], branch=2)]
 has_torch = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not has_torch, reason="needs torch: pip install 'polarproxy[torch]'")
+PARQUET, JSONL, ARROW, TORCH = (format_named(name) for name in ("parquet", "jsonl", "arrow", "torch"))
 
 
-def account() -> Account:
-    summary, version = RewardSummary(1, 2, 0, (), 0.5, 0.1), RewardVersion("d1", {"given": 2})
-    return Account(Options(), summary, version, captured_tokens=4, trained_tokens=3)
+def write(path: Path, kind: Format, samples: list[Sample] = SAMPLES) -> None:
+    write_file(path, kind, taken(samples), context())
 
 
 def same(found: list[float | None] | None, sample: Sample, name: str) -> None:
@@ -51,7 +43,7 @@ def same(found: list[float | None] | None, sample: Sample, name: str) -> None:
 
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    write_parquet(path, SAMPLES, account())
+    write(path, PARQUET)
     table = pq.read_table(path)
     assert table.schema.remove_metadata() == SCHEMA
     assert table.num_rows == 3
@@ -65,7 +57,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 def test_the_report_stands_in_the_metadata_of_parquet(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    write_parquet(path, SAMPLES, account())
+    write(path, PARQUET)
     metadata = pq.ParquetFile(path).metadata.metadata
     assert metadata[REPORT_KEY.encode()] == encode_report(account())
 
@@ -74,19 +66,19 @@ def test_the_report_is_that_of_the_end_of_the_rows(tmp_path: Path) -> None:
     """Rows are streamed, and the account is complete when the last was taken."""
     kept = account()
 
-    def counted() -> Iterator[Sample]:
-        for sample in SAMPLES:
+    def counted() -> Iterator[Taken]:
+        for one in taken(SAMPLES):
             kept.rows += 1
-            yield sample
+            yield one
 
-    write_parquet(tmp_path / "rows.parquet", counted(), kept)
+    write_file(tmp_path / "rows.parquet", PARQUET, counted(), Context(kept))
     written = pq.ParquetFile(tmp_path / "rows.parquet").metadata.metadata[REPORT_KEY.encode()]
     assert json.loads(written)["rows"] == 3
 
 
 def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:
     count = ROWS_A_GROUP + 1
-    write_parquet(tmp_path / "rows.parquet", (row([place], branch=place) for place in range(count)), account())
+    write(tmp_path / "rows.parquet", PARQUET, [row([place], branch=place) for place in range(count)])
     file = pq.ParquetFile(tmp_path / "rows.parquet")
     assert file.metadata.num_row_groups == 2
     assert file.read().column("branch_index").to_pylist() == list(range(count))
@@ -94,7 +86,7 @@ def test_many_rows_are_several_row_groups(tmp_path: Path) -> None:
 
 def test_jsonl(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    write_jsonl(path, SAMPLES, account())
+    write(path, JSONL)
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert len(lines) == 3
     for line, sample in zip(lines, SAMPLES, strict=True):
@@ -104,38 +96,44 @@ def test_jsonl(tmp_path: Path) -> None:
     assert b"NaN" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_jsonl])
-def test_no_rows_are_a_file_all_the_same(tmp_path: Path, write: Writer) -> None:
-    write(tmp_path / "rows", [], account())
-    if write is write_parquet:
-        assert pq.read_table(tmp_path / "rows").num_rows == 0
+def test_arrow(tmp_path: Path) -> None:
+    path = tmp_path / "rows.arrow"
+    write(path, ARROW)
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+        assert table.schema == SCHEMA
+        for name, _ in ARRAYS:
+            for found, sample in zip(table.column(name).to_pylist(), SAMPLES, strict=True):
+                same(found, sample, name)
+
+
+@pytest.mark.parametrize(("kind", "empty"), [(PARQUET, None), (JSONL, 0), (ARROW, None)])
+def test_no_rows_are_a_file_all_the_same(tmp_path: Path, kind: Format, empty: int | None) -> None:
+    path = tmp_path / "rows"
+    write(path, kind, [])
+    if kind is PARQUET:
+        assert pq.read_table(path).num_rows == 0
+    elif kind is ARROW:
+        assert pa.ipc.open_file(pa.OSFile(str(path))).read_all().num_rows == 0
     else:
-        assert (tmp_path / "rows").read_bytes() == b""
+        assert path.stat().st_size == empty
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_jsonl])
-def test_the_same_rows_are_the_same_bytes(tmp_path: Path, write: Writer) -> None:
-    for name in ("one", "two"):
-        write(tmp_path / name, SAMPLES, account())
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+@pytest.mark.parametrize("kind", [PARQUET, JSONL, ARROW], ids=lambda kind: kind.name)
+def test_rows_that_break_off_leave_nothing_behind(tmp_path: Path, kind: Format) -> None:
+    def broken() -> Iterator[Taken]:
+        yield from taken([SAMPLES[0]] * (ROWS_A_GROUP + 1))
+        raise StoreDamaged("call c7 does not match its digest")
 
-
-def broken() -> Iterator[Sample]:
-    yield from [SAMPLES[0]] * (ROWS_A_GROUP + 1)
-    raise StoreDamaged("call c7 does not match its digest")
-
-
-@pytest.mark.parametrize("write", [write_parquet, write_jsonl])
-def test_rows_that_break_off_leave_nothing_behind(tmp_path: Path, write: Writer) -> None:
     with pytest.raises(StoreDamaged):
-        write(tmp_path / "rows", broken(), account())
+        write_file(tmp_path / "rows", kind, broken(), context())
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_jsonl])
-def test_a_folder_that_is_missing_is_said(tmp_path: Path, write: Writer) -> None:
+@pytest.mark.parametrize("kind", [PARQUET, JSONL, ARROW], ids=lambda kind: kind.name)
+def test_a_folder_that_is_missing_is_said(tmp_path: Path, kind: Format) -> None:
     with pytest.raises(BadExport, match="cannot be written"):
-        write(tmp_path / "missing" / "rows", SAMPLES, account())
+        write(tmp_path / "missing" / "rows", kind)
 
 
 def test_the_report_alone(tmp_path: Path) -> None:
@@ -143,27 +141,42 @@ def test_the_report_alone(tmp_path: Path) -> None:
     assert (tmp_path / "report.json").read_bytes() == encode_report(account())
 
 
-def test_every_format_has_a_name_a_suffix_and_a_writer() -> None:
-    assert [(name, suffix) for name, suffix, _ in FORMATS] == [
-        ("parquet", ".parquet"),
-        ("jsonl", ".jsonl"),
-        ("torch", ".pt"),
-        ("torch-packed", ".packed.pt"),
-    ]
+def test_formats_are_told_apart_by_name_and_suffix() -> None:
+    names, suffixes = [one.name for one in FORMATS], [one.suffix for one in FORMATS]
+    assert len({*names}) == len({*suffixes}) == len(FORMATS)
+    for one in FORMATS:
+        assert format_of(Path(f"a.b{one.suffix}")) is one
+        assert one.about
 
 
-@pytest.mark.skipif(has_torch, reason="torch is installed")
-def test_without_torch_it_is_said_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(BadExport, match=r"pip install 'polarproxy\[torch\]'"):
-        write_torch(tmp_path / "rows.pt", SAMPLES, account())
+def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
+    with pytest.raises(BadExport, match="no format 'parket'; did you mean parquet"):
+        format_named("parket")
+    with pytest.raises(BadExport, match=r"one of the suffixes \.parquet, \.jsonl"):
+        format_of(Path("rows.csv"))
+
+
+def test_a_form_that_is_none_is_answered_with_those_there_are() -> None:
+    assert (TORCH.form(None), TORCH.form("packed"), PARQUET.form(None)) == ("padded", "packed", None)
+    with pytest.raises(BadExport, match="no form 'tall'; choose one of padded, packed"):
+        TORCH.form("tall")
+    with pytest.raises(BadExport, match="no form 'tall'; leave --form out"):
+        PARQUET.form("tall")
+
+
+def test_a_package_that_is_missing_is_said_with_how_to_get_it() -> None:
+    missing = Format("x", ".x", "x", PARQUET.write, modules=("pyarrow", "not_there"), extra="torch")
+    with pytest.raises(BadExport, match=r"x needs not_there, .*pip install 'polarproxy\[torch\]'"):
+        missing.require()
+    PARQUET.require()
 
 
 @needs_torch
-@pytest.mark.parametrize(("write", "shape"), [(write_torch, (2, 3)), (write_torch_packed, (5,))])
-def test_torch(tmp_path: Path, write: Writer, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("form", "shape"), [("padded", (2, 3)), ("packed", (5,))])
+def test_torch(tmp_path: Path, form: str, shape: tuple[int, ...]) -> None:
     import torch
 
-    write(tmp_path / "rows.pt", [SAMPLES[0], SAMPLES[2]], account())
+    write_file(tmp_path / "rows.pt", TORCH, taken([SAMPLES[0], SAMPLES[2]]), context(form))
     content = torch.load(tmp_path / "rows.pt", weights_only=True)
     assert tuple(content["input_ids"].shape) == shape
     assert ("cu_seqlens" in content) == (len(shape) == 1)
@@ -174,5 +187,5 @@ def test_torch(tmp_path: Path, write: Writer, shape: tuple[int, ...]) -> None:
 @needs_torch
 def test_no_rows_are_no_tensors(tmp_path: Path) -> None:
     with pytest.raises(BadExport, match="no rows"):
-        write_torch(tmp_path / "rows.pt", [], account())
+        write(tmp_path / "rows.pt", TORCH, [])
     assert list(tmp_path.iterdir()) == []

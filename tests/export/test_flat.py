@@ -2,22 +2,22 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from polarproxy.batch.sample import Sample
-from polarproxy.credit.diagnostics import RewardSummary
-from polarproxy.credit.versions import RewardVersion
-from polarproxy.export import files
-from polarproxy.export.collect import Account, Collection, Options
-from polarproxy.export.files import write_jsonl, write_parquet
+from polarproxy.export import records
+from polarproxy.export.collect import Collection
+from polarproxy.export.files import format_named, write_file
+from polarproxy.export.options import Options
 from polarproxy.model import CapturedCall
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from tests.batch.rows import row
 from tests.database import fresh
+from tests.export.exported import context, taken
 from tests.store.filled import converse
 
 SESSIONS, TURNS = 8, 3
@@ -77,13 +77,10 @@ def watched_rows(alive: Alive) -> Iterator[Sample]:
         yield made
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_jsonl])
-def test_rows_are_let_go_once_they_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, Iterable[Sample], Account], None]
-) -> None:
-    monkeypatch.setattr(files, "TOKENS_A_GROUP", 20 * TOKENS)
+@pytest.mark.parametrize("name", ["parquet", "jsonl", "arrow"])
+def test_rows_are_let_go_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(records, "TOKENS_A_GROUP", 20 * TOKENS)
     alive = Alive()
-    account = Account(Options(), RewardSummary(1, 2, 0, (), 0.5, 0.1), RewardVersion("d1", {}))
-    write(tmp_path / "rows", watched_rows(alive), account)
+    write_file(tmp_path / "rows", format_named(name), taken(watched_rows(alive)), context())
     assert alive.most <= 21
     assert (tmp_path / "rows").stat().st_size > 0

@@ -6,7 +6,8 @@ from collections import Counter
 from polarproxy import __version__
 from polarproxy.credit.diagnostics import RewardSummary
 from polarproxy.credit.versions import RewardVersion
-from polarproxy.export.collect import Account, Options
+from polarproxy.export.account import Account
+from polarproxy.export.options import Options
 from polarproxy.export.report import encode_report, report
 from polarproxy.trajectory.prompting import PromptCount
 

@@ -1,0 +1,44 @@
+"""The canonical rows as files: Parquet, Arrow IPC, JSON lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polarproxy.export.columns import SCHEMA, to_arrow, to_json
+from polarproxy.export.format import rows_of
+from polarproxy.export.records import chunks, write_lines
+from polarproxy.export.report import encode_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from polarproxy.export.format import Context, Taken
+
+REPORT_KEY = "polarproxy.report"
+
+
+def write_parquet(path: Path, sessions: Iterable[Taken], context: Context) -> None:
+    """zstd level 1, no dictionaries; the report stands in the file's metadata under `polarproxy.report`."""
+    with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1, use_dictionary=False) as writer:
+        for chunk in chunks(rows_of(sessions)):
+            writer.write_table(to_arrow(chunk))
+            # Else it would be held until the next one is complete.
+            chunk.clear()
+        writer.add_key_value_metadata({REPORT_KEY: encode_report(context.account).decode()})
+
+
+def write_arrow(path: Path, sessions: Iterable[Taken], _context: Context) -> None:
+    """The IPC file format, not compressed, so that it can be mapped. The report stands beside it alone."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        for chunk in chunks(rows_of(sessions)):
+            writer.write_table(to_arrow(chunk))
+            chunk.clear()
+
+
+def write_jsonl(path: Path, sessions: Iterable[Taken], _context: Context) -> None:
+    """One row a line; NaN is null."""
+    write_lines(path, map(to_json, rows_of(sessions)))
