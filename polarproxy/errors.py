@@ -78,6 +78,10 @@ class WrongDatabase(PolarproxyError):
     """The database URL cannot be used: unknown scheme, foreign content, or another schema version."""
 
 
+class ModelUnknown(PolarproxyError):
+    """Which upstream serves a model is not known yet: one of them never said what it serves."""
+
+
 class UpstreamInUse(PolarproxyError):
     """An upstream cannot be added, drained or removed like this now."""
 

@@ -106,9 +106,11 @@ async def open_parts(
             spool=spool,
         )
     finally:
-        await muster.close()
-        await fleet.close()
-        writer.close()
+        try:
+            await muster.close()
+            await fleet.close()
+        finally:
+            writer.close()
 
 
 def _spool(settings: Settings, worker: int | None) -> Spool | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from polarproxy.errors import BadSettings, EngineFailed
+from polarproxy.proxy.differences import differences
 from polarproxy.proxy.names import ModelNames
 from polarproxy.proxy.ring import nearest
 from polarproxy.proxy.upstream import Upstream
@@ -157,7 +158,8 @@ class Fleet:
     def _candidates(self, model: str | None) -> Sequence[Upstream]:
         """Those that take calls, serve the model and are well. Where none is, the last of these gives way first."""
         able = [member for member in self.members if not member.draining] or self.members
-        serving = [member for member in able if model is None or model in member.models] or able
+        serving = [member for member in able if model is None or model in member.models]
+        serving = serving or [member for member in able if not member.met] or list(able)
         return [member for member in serving if member.trouble is None] or serving
 
     def _at_home(self, session_id: str, chosen: Upstream) -> None:
@@ -185,11 +187,12 @@ class Fleet:
             if members[0].known is None:
                 await members[0].facts()
             return
-        strangers = [
-            member for member in members if not member.models and member.known is None and member.trouble is None
-        ]
-        if strangers:
-            await asyncio.gather(*(member.facts() for member in strangers))
+        await _ask(member for member in members if not member.met and member.trouble is None)
+
+    async def strangers(self) -> list[Upstream]:
+        """Those that never said what they serve, though each was asked."""
+        await _ask(member for member in self.members if not member.asked)
+        return [member for member in self.members if not member.met and not member.draining]
 
     async def facts(self) -> EngineFacts:
         """What is known of the engines, as of one: the first one's kind, the models of all, the smallest context."""
@@ -210,12 +213,7 @@ class Fleet:
 
     def differences(self) -> list[str]:
         """In what the engines differ that matters to what is trained, one sentence each."""
-        known = [(member.name, member.known) for member in self.members if member.known is not None]
-        return [
-            *_difference("kind", ((name, facts.name) for name, facts in known)),
-            *_difference("mode of logprobs", ((name, str(facts.logprobs_mode)) for name, facts in known)),
-            *_difference("chat template", ((name, facts.template_digest or "not shown") for name, facts in known)),
-        ]
+        return differences([(member.name, member.known) for member in self.members if member.known is not None])
 
     async def _watch(self) -> None:
         """Looks at the engines, as long as there are several: every few seconds, and at once when a call failed."""
@@ -237,11 +235,8 @@ class Fleet:
                 asyncio.get_running_loop().call_exception_handler(report)
 
 
-def _difference(what: str, said: Iterable[tuple[str, str]]) -> list[str]:
-    by_value: dict[str, list[str]] = {}
-    for name, value in said:
-        by_value.setdefault(value, []).append(name)
-    if len(by_value) < 2:
-        return []
-    parts = "; ".join(f"{value} at {', '.join(names)}" for value, names in by_value.items())
-    return [f"the engines differ in their {what}: {parts}"]
+async def _ask(members: Iterable[Upstream]) -> None:
+    """Returns when each has said what it is, or has not."""
+    asking = [member.facts() for member in members]
+    if asking:
+        await asyncio.gather(*asking)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.database import reason
@@ -87,7 +87,7 @@ class Muster:
             await asyncio.wait((self._telling,))
         if self._roster is not None:
             # Without it, it counts as alive for some seconds more.
-            with suppress(DBAPIError):
+            with suppress(SQLAlchemyError):
                 await asyncio.to_thread(self._roster.leave)
 
     def own(self) -> Report:
@@ -110,7 +110,7 @@ class Muster:
             if self._roster is not None:
                 try:
                     await asyncio.to_thread(self._roster.change, name, state)
-                except DBAPIError as error:
+                except SQLAlchemyError as error:
                     raise StoreUnavailable(f"the change could not be told to the others: {reason(error)}") from error
             self._changes[name] = state
             await self._fleet.change(self._changes)
@@ -121,10 +121,14 @@ class Muster:
             await asyncio.sleep(_PERIOD_S)
             async with self._turn:
                 try:
-                    await self._take(await asyncio.to_thread(self._roster.tell, self._told()))
-                except DBAPIError:
+                    await self._take(await asyncio.to_thread(self._roster.tell, self._told(), self._changes))
+                except SQLAlchemyError:
                     # The writer says what is wrong with the database; the upstreams stay as they are known.
                     self.others = ()
+                except Exception as error:  # noqa: BLE001  (a process that ends telling counts as gone, and hears of nothing)
+                    self.others = ()
+                    report = {"message": "the other processes could not be told", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(report)
 
     async def _take(self, seen: Seen) -> None:
         self._changes = dict(seen.changes)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from polarproxy.errors import ModelUnknown
 from polarproxy.settings import MODEL_MAP_OFF, read_model_map
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from polarproxy.proxy.fleet import Fleet
+    from polarproxy.proxy.upstream import Upstream
 
 _LOOK_AGAIN_S = 5.0
 """A name that is not served may be that of an adapter that was loaded meanwhile; asked for no more often than this."""
@@ -23,7 +27,10 @@ class ModelNames:
         self._looked = 0.0
 
     async def served(self, asked: str | None, fleet: Fleet) -> str | None:
-        """The name to send to the engine. None: the client named none, and it is not known what the engine serves."""
+        """The name to send to the engine. None: the client named none, and it is not known what the engine serves.
+
+        Raises `ModelUnknown` when an engine that never said what it serves may serve this name.
+        """
         if asked is not None and (self._off or asked in self._map):
             return self._map.get(asked, asked)
         await fleet.acquaint()
@@ -33,4 +40,17 @@ class ModelNames:
         models = fleet.models
         if asked is not None and asked in models:
             return asked
-        return self._map.get("*") or (models[0] if models else asked)
+        if "*" in self._map:
+            return self._map["*"]
+        if asked is not None and models and (strangers := await fleet.strangers()):
+            raise ModelUnknown(_not_known(asked, strangers, models))
+        return models[0] if models else asked
+
+
+def _not_known(asked: str, strangers: Iterable[Upstream], models: Sequence[str]) -> str:
+    """What to do about it."""
+    names = ", ".join(member.name for member in strangers)
+    return (
+        f"nobody serves {asked!r} but perhaps {names}, which did not answer yet. Wait for it, or take it out: polarproxy"
+        f" upstreams remove {names} --force. Or say that other names are a model's: --model-map '*={models[0]}'"
+    )

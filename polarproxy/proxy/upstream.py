@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from polarproxy.settings import Settings
 
 _MISSES = 2
-"""Checks in a row that an engine may leave unanswered: a busy one is slow, and its cache is worth waiting for."""
+"""Questions in a row that an engine may leave unanswered: a busy one is slow, and its cache is worth waiting for."""
 _NO_HEALTH_ROUTE = (404, 405, 501)
 
 
@@ -52,6 +52,10 @@ class Upstream:
         """Requests of our own that hold a connection."""
         self.models: tuple[str, ...] = ()
         """What it serves, as far as known; kept while it is away."""
+        self.asked = False
+        """Whether it was asked what it is, whatever came of it."""
+        self.met = False
+        """Whether it ever said what it is. What one serves that did not is not known."""
         self.draining = False
         """Whether it takes no new calls."""
         self.trouble: str | None = None
@@ -90,7 +94,7 @@ class Upstream:
             raise
         if answer.status >= 500:
             self._suspected()
-        elif self.trouble is not None:
+        else:
             self.trouble, self._missed = None, 0
         return answer
 
@@ -131,11 +135,12 @@ class Upstream:
         self._asking = None
         if task.cancelled() or task.exception() is not None:
             return
+        self.asked = True
         self._facts = task.result()
         if self._facts is None:
-            self.trouble = self.why_unknown()
+            self._miss()
         else:
-            self.models = self._facts.models
+            self.met, self.models = True, self._facts.models
 
     @property
     def known(self) -> EngineFacts | None:
@@ -183,15 +188,20 @@ class Upstream:
             self.trouble = str(error)
             return
         except (EngineTimeout, TimeoutError):
-            self._missed += 1
-            if self._missed >= _MISSES:
-                self.trouble = f"the engine at {self.name} has not answered {self._missed} checks in a row"
+            self._miss()
             return
-        self._missed = 0
-        # What it serves must be known before it is given anything.
         if trouble is None and not await self.look():
-            trouble = self.why_unknown()
-        self.trouble = trouble
+            self._miss()
+            return
+        self.trouble, self._missed = trouble, 0
+
+    def _miss(self) -> None:
+        """It did not answer, or did not say what it serves, which must be known once before it is given anything."""
+        self._missed += 1
+        if self.refused or not self.met:
+            self.trouble = self.why_unknown()
+        elif self._missed >= _MISSES:
+            self.trouble = f"the engine at {self.name} has not answered {self._missed} checks in a row"
 
     async def _ailment(self) -> str | None:
         """What its health route says; None when it is well, or has no such route."""

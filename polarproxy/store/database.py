@@ -17,7 +17,7 @@ from polarproxy.errors import WrongDatabase
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
-    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 BUSY_TIMEOUT_MS = 30_000
 _SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
@@ -169,6 +169,6 @@ def was_rolled_back(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
 
 
-def reason(error: DBAPIError) -> str:
-    """What the driver said, in one line."""
-    return " ".join(str(error.orig).split())
+def reason(error: SQLAlchemyError) -> str:
+    """What the driver said, or SQLAlchemy where no driver was asked, in one line."""
+    return " ".join(str(getattr(error, "orig", error)).split())

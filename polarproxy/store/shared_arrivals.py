@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
 from polarproxy.model import PromptMode, SessionStatus
@@ -196,9 +196,8 @@ class SharedArrivals:
         try:
             given, version = await asyncio.to_thread(self._take, counts)
         except SQLAlchemyError as error:
-            what = reason(error) if isinstance(error, DBAPIError) else str(error)
             for one in asked:
-                _tell(one, StoreUnavailable(f"the store cannot be read: {what}"))
+                _tell(one, StoreUnavailable(f"the store cannot be read: {reason(error)}"))
             return
         self.policy_version = max(self.policy_version, version)
         places = {session_id: given[session_id].end - count for session_id, count in counts.items()}

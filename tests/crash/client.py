@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ class Ledger:
     """What all clients saw, in the order in which they saw it."""
 
     seen: list[Seen] = field(default_factory=list)
-    unavailable: int = 0
-    """Answers of 503, and streams that were broken off because the store could not commit."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """What answers of 503 said, and streams that were broken off because the store could not commit."""
     odd: list[str] = field(default_factory=list)
     """Answers that should never be given."""
 
@@ -79,8 +80,8 @@ class Harness:
             await gate.open.wait()
             try:
                 await self._step(http)
-            except Unavailable:
-                self._ledger.unavailable += 1
+            except Unavailable as refused:
+                self._ledger.refusals[str(refused)] += 1
                 await asyncio.sleep(_PAUSE_S)
             except Odd as error:
                 self._ledger.odd.append(str(error))
@@ -129,7 +130,8 @@ class Harness:
             data = line.removeprefix(b"data: ").strip()
             choices = [] if data == b"[DONE]" else json.loads(data).get("choices")
             if choices is None:
-                raise Unavailable if b"ServiceUnavailable" in data else Odd(f"an event in place of a chunk: {data!r}")
+                broken_off = f"an event in place of a chunk: {data!r}"
+                raise Unavailable(broken_off) if b"ServiceUnavailable" in data else Odd(broken_off)
             text += "".join(choice["delta"].get("content") or "" for choice in choices)
             finished = data == b"[DONE]" or any(choice["finish_reason"] for choice in choices)
             if finished and not ended:
@@ -152,5 +154,5 @@ async def _check(reply: aiohttp.ClientResponse, status: int) -> None:
         return
     said = await reply.read()
     if reply.status == 503 and "Retry-After" in reply.headers:
-        raise Unavailable
+        raise Unavailable(f"{reply.url.path}: {said[:500]!r}")
     raise Odd(f"{reply.url.path}: {reply.status} {said[:500]!r}")

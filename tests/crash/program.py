@@ -26,6 +26,7 @@ from tests.crash.stage import Database, Stage, a_database, a_stage
 from tests.database import KINDS
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
@@ -67,7 +68,8 @@ class Outcome:
     generated: int
     unseen: int
     wrong: list[Wrong]
-    unavailable: int
+    refusals: Counter[str]
+    """What those who were to try again were told, and how many."""
     may_refuse: bool
     odd: list[str]
     verify_status: int
@@ -82,8 +84,8 @@ class Outcome:
     def faults(self) -> list[str]:
         """Everything that is wrong, in words."""
         found = [*map(str, self.wrong), *self.odd]
-        if self.unavailable and not self.may_refuse:
-            found.append(f"{self.unavailable} requests were refused")
+        if not self.may_refuse:
+            found += [f"{count} requests were refused: {said}" for said, count in self.refusals.most_common()]
         if self.verify_status:
             found.append(f"`db verify` exit status {self.verify_status}: {self.verify_output}")
         return found
@@ -94,7 +96,7 @@ class Outcome:
         return (
             f"{self.rounds} rounds: {len(self.seen)} replies seen to their end ({streams} streamed) of"
             f" {self.generated} generated, {len(self.wrong)} lost, doubled, torn or out of order, {self.unseen} stored but"
-            f" not seen, {self.unavailable} refused for now, {len(self.odd)} odd answers; `db verify` exit status"
+            f" not seen, {self.refusals.total()} refused for now, {len(self.odd)} odd answers; `db verify` exit status"
             f" {self.verify_status}"
         )
 
@@ -145,7 +147,7 @@ async def run(
         generated=stage.engine.generated,
         unseen=sum(serial_of(captured) not in known for captured in whole),
         wrong=list(compare(stage.ledger.seen, stored)),
-        unavailable=stage.ledger.unavailable,
+        refusals=stage.ledger.refusals,
         may_refuse=program.refuses and not spool,
         odd=stage.ledger.odd,
         verify_status=verified.returncode,

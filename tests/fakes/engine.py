@@ -82,6 +82,8 @@ class FakeEngine:
         self.requests: list[Received] = []
         self.disconnects: list[Disconnect] = []
         self.healthy = True
+        self.says_models = True
+        """Whether it answers when it is asked for its models; else the connection is closed."""
         self.takes_prompts = True
         """Whether prompt ids that come with a chat are used; else they are ignored, as by older versions."""
         self.finds_old_thoughts = False

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from tests.fakes import toy_tokenizer
 from tests.fakes.chat_json import compact
+from tests.fakes.wire import hang_up
 
 
 class Served(Protocol):
@@ -18,6 +19,7 @@ class Served(Protocol):
     healthy: bool
     render_status: int
     renders_left: int | None
+    says_models: bool
 
     async def render_turn(self, request: web.Request) -> None:
         """Returns when a rendering may be answered."""
@@ -35,8 +37,10 @@ class SideRoutes:
         router.add_post("/tokenize", self._tokenize)
         router.add_post("/detokenize", self._detokenize)
 
-    async def _models(self, _: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.Response:
         engine, created = self._engine, int(time.time())
+        if not engine.says_models:
+            hang_up(request, reset=False)
         permission = {
             "id": "modelperm-0000000000000000",
             "object": "model_permission",
