@@ -118,11 +118,11 @@ class Capture:
     applied: Sampling | None = None
     """Sampling parameters as the engine says it applied them. None: it does not say."""
     _prompt: TokenIds | ParsedIds | None = None
-    _unparsed: tuple[msgspec.Raw, ParsedIds | None] | None = None
+    _unparsed: tuple[bytes | msgspec.Raw, ParsedIds | None] | None = None
     """The JSON array of prompt ids, and an earlier one. An open stream need not hold the ids besides."""
     _bad_prompt: BadReply | None = None
 
-    def take_prompt(self, ids: msgspec.Raw, earlier: ParsedIds | None) -> None:
+    def take_prompt(self, ids: bytes | msgspec.Raw, earlier: ParsedIds | None) -> None:
         """Keeps the JSON array of prompt ids, to be parsed when they are asked for."""
         self._unparsed = ids, earlier
 

@@ -64,7 +64,7 @@ Decoders: TypeAlias = tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[list[T
 """For one value, and for an array of them."""
 
 
-def is_null(raw: msgspec.Raw | None) -> bool:
+def is_null(raw: bytes | msgspec.Raw | None) -> bool:
     """Whether a member is absent or null."""
     return raw is None or (len(view := memoryview(raw)) == len(b"null") and bytes(view) == b"null")
 

@@ -165,14 +165,14 @@ class Reader(ReplyReader):
 
     def _cut_in_one_pass(self, data: bytes) -> bytes | None:
         """None: the reply is not quite as vLLM writes it, and nothing was kept of it."""
-        read = read_whole(data)
+        read = read_whole(data, cut_prompt=not self._asked.prompt_ids)
         if read is None:
             return None
         reply, asked, cuts = read.reply, self._asked, [*read.logprobs]
-        self._read_head(reply.prompt_token_ids, reply.model, reply.id, reply.usage)
+        self._read_head(read.prompt, reply.model, reply.id, reply.usage)
         unasked = [] if asked.prompt_ids else [reply.prompt_token_ids]
         for choice, place in zip(reply.choices, read.logprobs, strict=True):
-            logprobs = memoryview(data)[slice(*place)]
+            logprobs = memoryview(read.places.whole)[slice(*place)]
             self.capture.choice(choice.index).take_whole(choice.token_ids, logprobs, choice.numbers())
             self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
             unasked += [] if asked.token_ids else [choice.token_ids]
@@ -228,7 +228,7 @@ class Reader(ReplyReader):
 
     def _read_head(
         self,
-        prompt: msgspec.Raw | None,
+        prompt: bytes | msgspec.Raw | None,
         model: msgspec.Raw | None,
         request_id: msgspec.Raw | None,
         usage: msgspec.Raw | None,

@@ -1,5 +1,8 @@
 """A whole chat reply of vLLM, read in one pass: the log-probabilities as numbers, all else as the bytes that came in.
 
+The prompt's ids, often half of a reply, are cut out before: their reader will see whether they are numbers and commas, and
+then nothing in them can be structure. That it was them is known by the place of what stands for them.
+
 To be cut out, a value must be known by its place, and msgspec tells the place of what it leaves as bytes only. The logprobs
 are half of a reply; reading them twice, once for their place and once for their numbers, would be the dearest part of
 recording. Their place follows from their neighbours, whose places are known: the message before them, the last member of
@@ -8,7 +11,7 @@ their last entry, and the member after them. Where these do not stand as vLLM wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -19,6 +22,8 @@ _BEFORE = b',"logprobs":'
 _OPENING = b',"logprobs":{"content":['
 _CLOSING = b"}]}"
 _AFTER = b'}]},"finish_reason":'
+_PROMPT = b'"prompt_token_ids":['
+_NULL = b"null"
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -76,11 +81,26 @@ class Read:
 
     reply: WholeReply
     places: Places
+    """In the reply without the prompt's ids, if they were cut out."""
     logprobs: list[tuple[int, int]]
+    prompt: bytes | msgspec.Raw
+    """The JSON array of the prompt's ids, or null. When it was cut out, not known to be one."""
 
 
-def read_whole(data: bytes) -> Read | None:
-    """None: the reply is not quite as vLLM writes it, or is none."""
+def read_whole(data: bytes, *, cut_prompt: bool) -> Read | None:
+    """None: the reply is not quite as vLLM writes it, or is none. `cut_prompt`: the client is not to see the prompt's ids."""
+    begin = data.rfind(_PROMPT) + len(_PROMPT) - 1 if cut_prompt else 0
+    end = data.find(b"]", begin) + 1 if begin >= len(_PROMPT) else 0
+    if not end:
+        return _read(data)
+    read = _read(b"".join((data[:begin], _NULL, data[end:])))
+    told = NULL if read is None else read.reply.prompt_token_ids
+    if read is None or told is NULL or read.places.of(told) != (begin, begin + len(_NULL)):
+        return _read(data)
+    return replace(read, prompt=data[begin:end])
+
+
+def _read(data: bytes) -> Read | None:
     try:
         reply = _reply.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -91,4 +111,4 @@ def read_whole(data: bytes) -> Read | None:
         if place is None:
             return None
         found.append(place)
-    return Read(reply, places, found)
+    return Read(reply, places, found, reply.prompt_token_ids)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from polarproxy.model.calls import Call, CapturedCall, Completion, Label, Loss, Sampling, Session, Timing, Usage
 from polarproxy.model.prompting import Continued, FallbackReason, Prompting, PromptMode, PromptOutcome, TurnMark
 from polarproxy.model.rewards import ComponentKind, Reward, RewardComponent, TurnReward
-from polarproxy.model.shapes import OPENING_WORDS, Shape, opening
+from polarproxy.model.shapes import FAR_ENOUGH, OPENING_WORDS, Shape, opening
 from polarproxy.model.terms import (
     CallKind,
     CallStatus,
@@ -23,6 +23,7 @@ from polarproxy.model.terms import (
 from polarproxy.model.tokens import TOKEN_BYTES, Logprobs, TokenIds
 
 __all__ = [
+    "FAR_ENOUGH",
     "OPENING_WORDS",
     "TOKEN_BYTES",
     "Call",

@@ -9,13 +9,13 @@ import xxhash
 OPENING_WORDS = 5
 
 
-_FAR_ENOUGH = 1024
+FAR_ENOUGH = 1024
 """Characters of a text in which its first words stand."""
 
 
 def opening(text: str) -> str | None:
     """Digest of the first five words of a text, as 16 hexadecimal digits. None: it has fewer."""
-    words = text[:_FAR_ENOUGH].split()[:OPENING_WORDS]
+    words = text[:FAR_ENOUGH].split()[:OPENING_WORDS]
     if len(words) < OPENING_WORDS:
         return None
     return xxhash.xxh3_64_hexdigest(" ".join(words).encode("utf-8", "surrogatepass"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polarproxy.model import Shape, opening
+from polarproxy.model import FAR_ENOUGH, Shape, opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,11 @@ _HEAD_ROLES = frozenset({"system", "developer"})
 _OWN_HEADER = "x-anthropic-billing-header"
 """A block of Claude Code that only looks like a header, and changes from conversation to conversation."""
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LONG = 4096
+"""Bytes of a text as JSON in which its opening stands, nearly always."""
 
+_QUOTE = ord('"')
+_NULL = msgspec.Raw(b"null")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -46,8 +50,8 @@ def read_shape(fields: Mapping[str, msgspec.Raw]) -> Shape:
     """The shape of a request by the members of its body, in the client's dialect."""
     messages = _first_list(fields, "messages", "input", "contents")
     system = next((fields[name] for name in ("system", "instructions", "systemInstruction") if name in fields), None)
-    head = _texts(_value(system)) if system is not None else _head_of(_value(messages[0])) if messages else []
-    last = _texts(_content(_value(messages[-1]))) if messages else []
+    head = _texts(_value(system)) if system is not None else _head_of(_message(messages[0])) if messages else []
+    last = _texts(_content(_message(messages[-1]))) if messages else []
     return Shape(
         messages=len(messages),
         tools=tuple(name[:_LONGEST_NAME] for name in _tools(fields)[:_MOST_TOOLS]),
@@ -77,12 +81,28 @@ def _value(raw: msgspec.Raw) -> Any:
         return None
 
 
+def _message(raw: msgspec.Raw) -> Any:
+    """A message; of a long text, only as much as its opening needs."""
+    members = (_read(_object, raw) if len(memoryview(raw)) > _LONG else None) or {}
+    said = members.get("content")
+    if said is None or len(memoryview(said)) <= _LONG or memoryview(said)[0] != _QUOTE:
+        return _value(raw)
+    return {"role": _value(members.get("role", _NULL)), "content": _beginning(said)}
+
+
+def _beginning(text: msgspec.Raw) -> Any:
+    """Of a JSON text, what `opening` looks at. A space is part of no escape and of no longer character."""
+    head = bytes(memoryview(text)[:_LONG])
+    begun = _value(msgspec.Raw(head[: head.rfind(b" ")] + b'"')) if b" " in head else None
+    return begun if begun is not None and len(begun) >= FAR_ENOUGH else _value(text)
+
+
 def _first_list(fields: Mapping[str, msgspec.Raw], *names: str) -> list[msgspec.Raw]:
     """The first of these members that is there; a text alone is one message. Empty: none is, or it is something else."""
     for name in names:
         if name in fields:
             raw = fields[name]
-            return [raw] if bytes(raw).startswith(b'"') else _read(_list, raw) or []
+            return [raw] if memoryview(raw)[0] == _QUOTE else _read(_list, raw) or []
     return []
 
 
@@ -150,7 +170,7 @@ def _wants_json(fields: Mapping[str, msgspec.Raw]) -> bool:
     if not config:
         return False
     named = any(name in config for name in ("responseSchema", "responseJsonSchema"))
-    return named or _value(config.get("responseMimeType", msgspec.Raw(b"null"))) == "application/json"
+    return named or _value(config.get("responseMimeType", _NULL)) == "application/json"
 
 
 def _type_of(raw: msgspec.Raw) -> Any:

@@ -55,15 +55,24 @@ def replies(draw: st.DrawFn) -> bytes:
         "id": "x",
         "choices": [draw(choice(index)) for index in range(draw(st.integers(0, 2)))],
         "model": "m",
-        "prompt_token_ids": draw(st.sampled_from([[1, 2], [], None])),
+        "prompt_token_ids": draw(st.sampled_from([[1, 2], [1, 2], [], None, "]", ["]"], [[1], 2], {"a": [1]}])),
     }
+    if draw(st.booleans()):
+        # Not the prompt's ids, though they look like them.
+        elsewhere = draw(st.sampled_from(["a", "messages", "prompt_token_ids"]))
+        body[elsewhere] = {"prompt_token_ids": [3]} if draw(st.booleans()) else '"prompt_token_ids":[3]'
+        body = dict(draw(st.permutations(list(body.items()))))
     separators = draw(st.sampled_from([(",", ":"), (",", ":"), (", ", ": "), (",", ":\n ")]))
     return json.dumps(body, separators=separators, ensure_ascii=draw(st.booleans())).encode()
 
 
 def read(data: bytes, asked: Asked) -> tuple[object, ...]:
     made = Reader(asked)
-    view = made.body(data)
+    try:
+        view: object = made.body(data)
+    except BadReply as error:
+        # The ids of a prompt that are none are told in other words when they were cut out first.
+        view = type(error)
     capture = made.capture
     try:
         done: object = [
@@ -97,7 +106,7 @@ def whole(
 
 
 def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
-    found = read_whole(whole())
+    found = read_whole(whole(), cut_prompt=False)
     assert found is not None
     start, stop = found.logprobs[0]
     assert json.loads(whole()[start:stop])["content"][0]["token"] == "a"
@@ -106,6 +115,12 @@ def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
 
 @pytest.mark.parametrize("more", ['"x":1,', '"x":{"content":[{"top_logprobs":[]}]},', '"x":[{"a":[{}]}],'])
 def test_with_another_member_in_between_nothing_is_guessed(more: str) -> None:
-    assert read_whole(whole(more=more)) is None
+    assert read_whole(whole(more=more), cut_prompt=True) is None
     cut = json.loads(Reader(Asked()).body(whole(more=more)))["choices"][0]
     assert (cut["logprobs"], "x" in cut) == (None, True)
+
+
+def test_prompt_ids_are_cut_out_before() -> None:
+    found = read_whole(whole()[:-1] + b',"prompt_token_ids":[1,2],"x":[3]}', cut_prompt=True)
+    assert found is not None
+    assert (found.prompt, found.places.whole) == (b"[1,2]", whole()[:-1] + b',"prompt_token_ids":null,"x":[3]}')

@@ -111,6 +111,21 @@ def test_an_opening_is_five_words_whatever_stands_between_them() -> None:
     assert opening("a b c d " + "e" * 3000) == opening("a b c d " + "e" * 3001) is not None
 
 
+_LONG_TEXTS = st.text(st.sampled_from(' ab\\"\n\té€😀\u2028'), min_size=1, max_size=40).map(lambda text: text * (12_000 // len(text)))
+
+
+@given(_LONG_TEXTS, st.booleans())
+def test_of_long_texts_the_opening_is_that_of_the_whole(text: str, escaped: bool) -> None:
+    messages = [{"content": text, "role": "system"}, {"role": "user", "content": text[7:]}]
+    found = shape_of(json.dumps({"messages": messages}, ensure_ascii=escaped).encode())
+    assert found == Shape(2, (), False, opening(text), opening(text[7:]))
+
+
+def test_a_long_message_without_a_text_of_its_own_is_read_whole() -> None:
+    message = {"role": "user", "content": "", "parts": [{"text": "x" * 9000}, {"text": ASKED}]}
+    assert shape(messages=[message]) == Shape(1, (), False, None, LAST)
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"x"', b"\xff", b"[" * 5000])
 def test_what_is_no_object_has_no_shape(body: bytes) -> None:
     assert shape_of(body) is None

@@ -96,7 +96,7 @@ def _is_true(raw: msgspec.Raw | None) -> bool:
 def _read_caveat(fields: Fields) -> Caveat | None:
     if _is_true(fields.get("use_beam_search")):
         return Caveat.NOT_SAMPLED
-    return Caveat.MEDIA if holds_media(bytes(fields.get("messages", b""))) else None
+    return Caveat.MEDIA if holds_media(fields.get("messages", b"")) else None
 
 
 def _wants_usage(fields: Fields) -> bool:

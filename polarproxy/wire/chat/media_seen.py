@@ -34,15 +34,17 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_BRACKET = ord("[")
 _messages = msgspec.json.Decoder(list[_Message])
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | str])
 
 
-def holds_media(messages: bytes) -> bool:
+def holds_media(messages: bytes | msgspec.Raw) -> bool:
     """Whether any of these messages does; of messages that cannot be read, which the engine refuses, none."""
     try:
-        contents = [bytes(message.content) for message in _messages.decode(messages)]
-        return any(_is_media(part) for text in contents if text.startswith(b"[") for part in _parts.decode(text))
+        contents = [message.content for message in _messages.decode(messages)]
+        in_parts = (content for content in contents if memoryview(content)[0] == _BRACKET)
+        return any(_is_media(part) for content in in_parts for part in _parts.decode(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
