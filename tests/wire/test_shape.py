@@ -111,7 +111,9 @@ def test_an_opening_is_five_words_whatever_stands_between_them() -> None:
     assert opening("a b c d " + "e" * 3000) == opening("a b c d " + "e" * 3001) is not None
 
 
-_LONG_TEXTS = st.text(st.sampled_from(' ab\\"\n\té€😀\u2028'), min_size=1, max_size=40).map(lambda text: text * (12_000 // len(text)))
+_LONG_TEXTS = st.text(st.sampled_from(' ab\\"\n\té€😀\u2028'), min_size=1, max_size=40).map(
+    lambda text: text * (12_000 // len(text))
+)
 
 
 @given(_LONG_TEXTS, st.booleans())
