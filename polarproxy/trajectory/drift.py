@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallKind, FinishReason
-from polarproxy.trajectory.differences import Difference, Spelling, common, common_end, meeting
+from polarproxy.trajectory.differences import Difference, Spelling, common, meeting
 from polarproxy.trajectory.echoes import TAIL, Echoes, grams
+from polarproxy.trajectory.retold import CONVERSATIONS, Retold
 from polarproxy.trajectory.symptoms import classify
 
 if TYPE_CHECKING:
@@ -26,13 +27,9 @@ if TYPE_CHECKING:
     from polarproxy.trajectory.forest import Forest, Node
     from polarproxy.trajectory.symptoms import DriftClass
 
-_CONVERSATIONS = frozenset({CallKind.MAIN, CallKind.SUBAGENT, CallKind.FALLBACK, CallKind.UNKNOWN})
-"""Kinds of calls that go on with something; the others ask about it."""
 _SUMMARIES = frozenset({CallKind.COMPACTION, CallKind.SUMMARY})
 _QUOTED, _QUOTED_RUN = 0.5, 4
 """How much of a summary must stand in a prompt for it to be there, told by runs of so many tokens."""
-_COMPARED = 64
-"""Replies told again that are compared with a prompt; a long conversation tells all of its own again."""
 BEFORE, AFTER = 8, 16
 """Tokens of a window, on either side of where it differs."""
 
@@ -66,11 +63,12 @@ class Drift:
 
 def find_drifts(forest: Forest, texts: Mapping[int, bytes]) -> tuple[Drift, ...]:
     """Every drift of a session, by arrival. `texts` gives the bytes of token ids as far as they are known."""
-    session = _Session(forest, Echoes(forest), tuple(_summaries(forest)), Spelling(texts))
+    echoes = Echoes(forest)
+    session = _Session(forest, echoes, Retold.of(forest, echoes), tuple(_summaries(forest)), Spelling(texts))
     found: list[Drift] = []
     for place, node in enumerate(forest.nodes):
         first_choice = not place or forest.nodes[place - 1].captured is not node.captured
-        if first_choice and node.captured.kind in _CONVERSATIONS and node.shared < len(node.prompt):
+        if first_choice and node.captured.kind in CONVERSATIONS and node.shared < len(node.prompt):
             difference = session.difference(place)
             if difference is not None:
                 found.append(_drift(difference))
@@ -110,6 +108,7 @@ class _Session:
 
     forest: Forest
     echoes: Echoes
+    retold: Retold
     summaries: tuple[int, ...]
     """Places of the summaries that the model made of conversations."""
     spelling: Spelling
@@ -118,7 +117,7 @@ class _Session:
         """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
         nodes, node = self.forest.nodes, self.forest.nodes[place]
         inside = _left_inside(self.forest, place)
-        told = None if inside else self._told_again(place)
+        told = None if inside else self.retold.earlier(place)
         summary = None if inside or told is not None or node.parent is not None else self._summarised(place)
         others = inside or [other for other in (told, summary) if other is not None]
         if not others:
@@ -137,24 +136,6 @@ class _Session:
             summary=summary is not None,
             spelling=self.spelling,
         )
-
-    def _told_again(self, place: int) -> int | None:
-        """The earlier completion that this prompt tells again beyond what it shares.
-
-        Of several the one before which most is the same too: agents often end their replies alike.
-        """
-        nodes, node = self.forest.nodes, self.forest.nodes[place]
-        start = max(0, node.shared - TAIL + 1)
-        found = [
-            echo for echo in self.echoes.find(node.prompt.array[start:]) if _may_be_told_again(nodes[echo.place], node)
-        ]
-        if not found:
-            return None
-        own = set(self.forest.ancestors(place))
-        others = [echo for echo in found if echo.place not in own][-_COMPARED:]
-        told = {echo: common_end(node.prompt.cut(0, start + echo.stop), nodes[echo.place].context) for echo in others}
-        best = max(others, key=lambda echo: (told[echo], echo.place), default=None)
-        return None if best is None else best.place
 
     def _summarised(self, place: int) -> int | None:
         """The youngest earlier summary of which most stands in this prompt."""
@@ -205,15 +186,10 @@ def _left_inside(forest: Forest, place: int) -> list[int]:
     return [other for other in node.beyond if forest.nodes[other].start <= node.shared < forest.nodes[other].stop]
 
 
-def _may_be_told_again(earlier: Node, later: Node) -> bool:
-    """A summary that stands in a user's message may end like a reply there."""
-    return earlier.captured.call.ordinal < later.captured.call.ordinal and earlier.captured.kind in _CONVERSATIONS
-
-
 def _replies_from(forest: Forest, echoes: Echoes, earlier: Node) -> int:
     """Where the first reply begins in this completion's context."""
     context, first = earlier.context, earlier.start
-    for echo in echoes.find(context.array):
+    for echo in echoes.first(context.array):
         sampled = forest.nodes[echo.place].completion.token_ids
         whole = context.cut(max(0, echo.stop - len(sampled)), echo.stop) == sampled
         first = min(first, echo.stop - (len(sampled) if whole else TAIL))

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from polarproxy.model import TokenIds
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 TAIL = 8
 """Tokens that two different replies hardly have in common at their ends; a shorter reply counts with what led to it."""
+_END = 32
+"""Tokens by which replies with the same last ones are told apart."""
+_STOPS, _EACH = 8, 4
+"""Places near an end of a sequence at which replies are looked for, and how many of those that end alike are named there."""
 _FACTORS = np.cumprod(np.full(TAIL, 0x9E3779B97F4A7C15, np.uint64), dtype=np.uint64)
 """Powers of an odd number, so that the same tokens in another order have another hash."""
 
@@ -47,18 +53,52 @@ class Echoes:
 
     def __init__(self, forest: Forest) -> None:
         places, tails = [], []
+        self._ends = np.full((len(forest.nodes), _END), -1, np.int32)
         for place, node in enumerate(forest.nodes):
-            tail = _tail(node.prompt, node.completion.token_ids)
-            if tail is not None:
+            end = _end(node.prompt, node.completion.token_ids)
+            self._ends[place, _END - len(end) :] = end
+            if len(node.completion.token_ids) and len(end) >= TAIL:
                 places.append(place)
-                tails.append(tail)
+                tails.append(end[-TAIL:])
         hashes = np.concatenate([grams(tail, TAIL) for tail in tails]) if tails else np.zeros(0, np.uint64)
         order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[order]
         self._places = np.asarray(places, np.int64)[order]
 
-    def find(self, ids: NDArray[np.int32]) -> list[Echo]:
-        """The completions whose last tokens stand in `ids`, by where they end, then by place."""
+    def first(self, ids: NDArray[np.int32]) -> list[Echo]:
+        """The completions that end first in `ids`; of several that end at one place the few that are most like it."""
+        return self._some(ids, self._found(ids), np.ones(len(self._ends), np.bool_))
+
+    def last(self, ids: NDArray[np.int32], allowed: NDArray[np.bool_]) -> list[Echo]:
+        """The completions that end last in `ids`, the last first, of those that are `allowed`: bool for each place from the
+        first on; later ones are not. Of several that end at one place the few that are most like it, then the youngest."""
+        return self._some(ids, reversed(self._found(ids)), allowed)
+
+    def _some(
+        self, ids: NDArray[np.int32], found: Iterable[tuple[int, NDArray[np.int64]]], allowed: NDArray[np.bool_]
+    ) -> list[Echo]:
+        echoes: list[Echo] = []
+        stops = 0
+        for stop, ending in found:
+            places = ending[ending < len(allowed)]
+            places = places[allowed[places]]
+            if len(places):
+                echoes += [Echo(place, stop) for place in self._most_alike(ids[max(0, stop - _END) : stop], places)]
+                stops += 1
+            if stops == _STOPS:
+                break
+        return echoes
+
+    def _most_alike(self, ids: NDArray[np.int32], places: NDArray[np.int64]) -> list[int]:
+        here = np.full(_END, -2, np.int32)
+        here[_END - len(ids) :] = ids
+        differs = (self._ends[places] != here)[:, ::-1]
+        alike = np.where(differs.any(axis=1), differs.argmax(axis=1), _END)
+        chosen: list[int] = places[np.lexsort((places, alike))[::-1][:_EACH]].tolist()
+        return chosen
+
+    def _found(self, ids: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
+        """Where in `ids` completions end, in order, and the places of those that end there, in order."""
         if not len(self._hashes):
             return []
         asked = grams(ids, TAIL)
@@ -66,16 +106,14 @@ class Echoes:
         known = np.flatnonzero(self._hashes[np.minimum(left, len(self._hashes) - 1)] == asked)
         right = np.searchsorted(self._hashes, asked[known], "right")
         return [
-            Echo(int(place), int(at) + TAIL)
+            (int(at) + TAIL, self._places[first:last])
             for at, first, last in zip(known, left[known], right, strict=True)
-            for place in self._places[first:last]
         ]
 
 
-def _tail(prompt: TokenIds, completion: TokenIds) -> NDArray[np.int32] | None:
-    """The last tokens of a P ⊕ C. None: it samples nothing, or is too short to tell."""
-    if not len(completion) or len(prompt) + len(completion) < TAIL:
-        return None
-    if len(completion) >= TAIL:
-        return completion.array[-TAIL:]
-    return np.concatenate([prompt.array[len(completion) - TAIL :], completion.array])
+def _end(prompt: TokenIds, completion: TokenIds) -> NDArray[np.int32]:
+    """The last tokens of a P ⊕ C."""
+    missing = _END - len(completion)
+    if missing <= 0:
+        return completion.array[-_END:]
+    return np.concatenate([prompt.array[max(0, len(prompt) - missing) :], completion.array])

@@ -1,0 +1,108 @@
+"""Which conversation a prompt goes on with, where several seem to be told again: found by the laws, pinned here."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from polarproxy.model import CapturedCall
+from polarproxy.trajectory.drift import Drift, find_drifts
+from polarproxy.trajectory.forest import build_forest
+from polarproxy.trajectory.symptoms import DriftClass
+from tests.trajectory.build import Said, turn
+from tests.trajectory.tongues import NAMES, Tongue, tongue
+
+END = "<|im_end|>"
+BEGIN = "<|im_start|>assistant\n"
+THINK = "<think>\nI count them, twice.\n</think>\n\n"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One call: what its prompt tells, in turns of a question and a reply, and what is said then."""
+
+    told: tuple[str, ...]
+    """Replies as the prompt tells them."""
+    reply: str
+    tools: str = "bash"
+    system: str = "Be careful and brief."
+
+    def prompt(self) -> str:
+        head = f"<|im_start|>system\n{self.system} Tools: {self.tools}.{END}\n"
+        asks = [
+            f"<|im_start|>user\nQuestion {number}: what is in src?{END}\n{BEGIN}"
+            for number in range(1 + len(self.told))
+        ]
+        replies = [f"{reply}{END}\n" for reply in self.told]
+        return head + "".join(ask + reply for ask, reply in zip(asks, [*replies, ""], strict=True))
+
+
+def answer(number: int) -> str:
+    return f"There are {number} files in src, and none of them is empty or new."
+
+
+def played(asks: list[Ask], speak: Tongue) -> list[CapturedCall]:
+    made = [turn(at, speak.encode(ask.prompt()), Said(speak.encode(ask.reply + END))) for at, ask in enumerate(asks)]
+    return [replace(one, call=replace(one.call, tools_digest=ask.tools)) for one, ask in zip(made, asks, strict=True)]
+
+
+def drifts(asks: list[Ask], speak: Tongue) -> dict[str, tuple[str, DriftClass]]:
+    calls = played(asks, speak)
+    prompts = [one.call.prompt_token_ids or () for one in calls]
+    texts = speak.texts(*prompts, *(one.call.completions[0].token_ids for one in calls))
+    found: tuple[Drift, ...] = find_drifts(build_forest(calls), texts)
+    return {drift.call_id: (drift.earlier_call_id, drift.drift_class) for drift in found}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_conversation_with_new_tools_is_told_again_and_not_the_one_that_it_left(name: str) -> None:
+    """The old one, without reasoning in its middle, has more of its end in common with the prompt than the new one."""
+    thought = THINK + answer(0)
+    asks = [
+        Ask((), thought),
+        Ask((thought,), answer(1)),
+        Ask((thought, answer(1)), answer(2)),
+        Ask((thought, answer(1), answer(2)), "Never mind, I will not do that.", "bash, edit"),
+        Ask((thought, answer(1), answer(2)), THINK + answer(3), "bash, edit"),
+        Ask((thought, answer(1), answer(2), THINK + answer(3)), answer(4), "bash, edit"),
+        Ask((answer(0), answer(1), answer(2), answer(3), answer(4)), answer(5), "bash, edit"),
+    ]
+    assert drifts(asks, tongue(name)) == {
+        "s-c3": ("s-c2", DriftClass.TOOLS_CHANGED),
+        "s-c6": ("s-c5", DriftClass.THINKING_STRIPPED),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_went_on_from_the_reply_that_is_told_again_is_not_told_itself(name: str) -> None:
+    """The last reply ends like the one that it goes on from, and stands nowhere in the prompt."""
+    asks = [
+        Ask((), answer(0)),
+        Ask((answer(0),), answer(1)),
+        Ask((answer(0), answer(1)), answer(2)),
+        Ask((answer(0), answer(1)), answer(3), system="Talk like a pirate, and say so."),
+    ]
+    assert drifts(asks, tongue(name)) == {"s-c3": ("s-c1", DriftClass.SYSTEM_CHANGED)}
+
+
+def test_with_a_nonce_in_every_turn_each_tells_the_one_before_it_again() -> None:
+    asks = [
+        Ask(tuple(map(answer, range(at))), answer(at), system=f"Build {1000 + at}. Be brief. Seed {50 + at}.")
+        for at in range(12)
+    ]
+    found = drifts(asks, tongue("toy"))
+    assert found == {f"s-c{at}": (f"s-c{at - 1}", DriftClass.NONCE) for at in range(1, 12)}
+
+
+def test_agents_whose_replies_all_end_alike_tell_their_own_again() -> None:
+    """More of them than are compared, in turns, and something changes in two places of each prompt."""
+    systems = [f"You are agent {name}, who counts for {'x' * name} alone." for name in range(9)]
+    rounds = [[answer(100 * name + at) for at in range(4)] for name in range(9)]
+    asks = [
+        Ask(tuple(replies[:at]), replies[at], system=f"{system} Round {at}.", tools=f"bash {at}")
+        for at in range(4)
+        for system, replies in zip(systems, rounds, strict=True)
+    ]
+    found = drifts(asks, tongue("toy"))
+    assert {call: earlier for call, (earlier, _) in found.items()} == {
+        f"s-c{at}": f"s-c{at - 9}" for at in range(9, 36)
+    }
