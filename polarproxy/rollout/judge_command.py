@@ -73,17 +73,17 @@ def _input(one: Component, session: Session, said: Transcript, nonce: str) -> by
         "final_text": said.final_text,
         "options": one.options,
     }
-    # Half characters, which a harness may have sent and no encoding writes, become question marks.
-    return msgspec.json.encode(_encodable(told))
+    return msgspec.json.encode(encodable(told))
 
 
-def _encodable(value: object) -> object:
+def encodable(value: object) -> object:
+    """With question marks for halves of characters, which no encoding writes."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(own) for key, own in value.items()}
+        return {encodable(key): encodable(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
-        return [_encodable(own) for own in value]
+        return [encodable(own) for own in value]
     return value
 
 
