@@ -129,7 +129,9 @@ class Inbox(Generic[T]):
 
 async def wait_for(committed: asyncio.Future[None], timeout: float) -> None:  # noqa: ASYNC109  (the caller's, by name)
     """Returns when it ends well; raises `StoreUnavailable` when it has not ended in so many seconds, and what it raises."""
-    timer = committed.get_loop().call_later(timeout, _give_up, committed, timeout)
+    loop = committed.get_loop()
+    # A loop that was held up may have been told of the commit already, and run its timers first (uvloop does).
+    timer = loop.call_later(timeout, loop.call_soon, _give_up, committed, timeout)
     try:
         await committed
     finally:

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _PATIENCE_S = 2.0
 _AGAIN_S = 0.25
 """How long after a failed attempt the database is tried again."""
+_DISK_S = 10.0
+"""How long the disk of the spool may take at least: there is nobody else who could take a call."""
 _LAST_S = 10.0
 """How long a stopping proxy waits for the database to take what is in the spool."""
 
@@ -76,7 +78,8 @@ class SpoolingWriter:
     async def write(self, item: Item, timeout: float) -> None:  # noqa: ASYNC109  (the caller's setting, by name)
         """Returns when the item is committed, or on the disk of the spool.
 
-        Raises `StoreUnavailable` when it is neither within `timeout` seconds, `StoreConflict` as the writer does.
+        Raises `StoreUnavailable` when it is neither within `timeout` seconds, of which a slow disk of the spool gets ten at
+        least, `StoreConflict` as the writer does.
         """
         if not self._behind(item):
             try:
@@ -92,7 +95,7 @@ class SpoolingWriter:
                 return
         spooled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(item, spooled)
-        await wait_for(spooled, timeout)
+        await wait_for(spooled, max(timeout, _DISK_S))
 
     def submit(self, item: Item) -> Future[None]:
         """Queues an item. The future ends as `write` does, without a limit of time; raises `StoreUnavailable` when there is no

@@ -1,11 +1,16 @@
 """Groups grow under load, and nobody waits longer than there is something to wait for."""
 
+import asyncio
+import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+import uvloop
 
 from polarproxy.store import inbox
-from polarproxy.store.inbox import Inbox
+from polarproxy.store.inbox import Inbox, settle, wait_for
 
 SECONDS = 20
 
@@ -88,3 +93,23 @@ def test_large_groups_of_long_ago_are_forgotten() -> None:
         assert take(box) == (["later", "later", "alone"], False)
     put(box, "b")
     assert take(box) == (["b"], False)
+
+
+@pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_was_committed_in_time_is_not_refused_by_a_loop_that_is_late(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """A machine that is busy holds up the loop of the requests too."""
+
+    async def late() -> None:
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(wait_for(committed, 0.05))
+        await asyncio.sleep(0)
+        writer = threading.Thread(target=settle, args=([committed],))
+        writer.start()
+        writer.join()
+        time.sleep(0.1)  # noqa: ASYNC251  (that is the trouble)
+        await waiting
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(late())

@@ -292,6 +292,25 @@ async def test_what_the_writer_has_when_the_proxy_stops_goes_into_the_spool(
         assert kept.ids() == ["c0", "c1", "c2"]
 
 
+async def test_a_slow_disk_of_the_spool_is_waited_for(
+    keeping: Keeping, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else could take the call, and one that is refused is sampled again."""
+    async with keeping() as kept:
+        item, append = await kept.arrive("c0"), kept.spool.append
+
+        def slow(records: Any) -> None:
+            time.sleep(0.5)
+            append(records)
+
+        with away():
+            monkeypatch.setattr(kept.spool, "append", slow)
+            await kept.writer.write(item, 0.1)
+            assert kept.spool.holds_call("c0")
+        await kept.drained()
+        assert kept.ids() == ["c0"]
+
+
 async def test_a_damaged_stored_call_does_not_stop_the_others(keeping: Keeping, away: Away, tmp_path: Path) -> None:
     folder, copy = tmp_path / "spool", tmp_path / "copy"
     async with keeping() as kept:
