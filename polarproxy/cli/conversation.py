@@ -11,11 +11,16 @@ from polarproxy.model import Dialect
 from polarproxy.proxy.dialects import read
 from polarproxy.proxy.routes import Action, Route, recognise
 from polarproxy.wire.chat.request import decode_request as read_chat
-from polarproxy.wire.neutral.request import Media, Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.request import Media, Message, Request, Text, Thinking, ToolResult, ToolUse
 
 if TYPE_CHECKING:
     from polarproxy.model import Call
-    from polarproxy.wire.neutral.request import Part, Request
+    from polarproxy.wire.neutral.request import Part
+
+
+class _Completion(msgspec.Struct):
+    prompt: str
+    model: str | None = None
 
 
 def conversation(call: Call) -> list[tuple[str, str]]:
@@ -40,6 +45,9 @@ def read_request(call: Call) -> Request | None:
 
 
 def _request(call: Call) -> Request:
+    if call.dialect is Dialect.COMPLETIONS:
+        asked = msgspec.json.decode(call.request_body, type=_Completion)
+        return Request(asked.model, (Message("user", (Text(asked.prompt),)),))
     if call.dialect is Dialect.CHAT:
         return read_chat(call.request_body).request
     _, _, rest = call.path.partition(f"/s/{call.session_id}")

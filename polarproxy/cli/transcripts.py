@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import ChainMap
 from itertools import pairwise
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from polarproxy.cli.conversation import read_request
 from polarproxy.cli.recipes import known_recipes
@@ -18,6 +15,7 @@ from polarproxy.model import CallKind, FinishReason
 from polarproxy.trajectory.branches import build_trajectory
 from polarproxy.trajectory.kinds import judge
 from polarproxy.wire.neutral.request import Text, Thinking, ToolResult, ToolUse
+from polarproxy.wire.neutral.written import read_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,15 +24,6 @@ if TYPE_CHECKING:
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory, Turn
     from polarproxy.wire.neutral.request import Message, Part, Request
-
-_MARK = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>|<(?:eos|bos|pad|end_of_turn|start_of_turn)>")
-_THINKING = re.compile(r"\A(?:\s*<think>)?(.*?)</think>", re.DOTALL)
-_TOOL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-
-
-class _Spelled(msgspec.Struct):
-    name: str
-    arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def transcribe(trajectory: Trajectory, texts: Mapping[int, bytes]) -> Transcript:
@@ -98,8 +87,9 @@ def _said(turn: Turn, told: list[Message], texts: Mapping[int, bytes]) -> SaidTu
     size, cut = len(completion.token_ids), completion.finish_reason is FinishReason.LENGTH
     subagent = turn.node.captured.kind is CallKind.SUBAGENT
     if not told or told[0].role != "assistant":
-        text, thinking, tools = _spelled(spell(completion.token_ids, texts))
-        return SaidTurn(turn_key(turn), text, thinking, tools, size, cut, subagent)
+        written = read_written(spell(completion.token_ids, texts))
+        tools = tuple(ToolCall(tool.name, tool.arguments) for tool in written.tools)
+        return SaidTurn(turn_key(turn), written.text.strip(), written.thinking, tools, size, cut, subagent)
     results = {
         part.id: _text(part.content) for message in told[1:] for part in message.parts if isinstance(part, ToolResult)
     }
@@ -113,21 +103,3 @@ def _said(turn: Turn, told: list[Message], texts: Mapping[int, bytes]) -> SaidTu
         cut,
         subagent,
     )
-
-
-def _spelled(text: str) -> tuple[str, str, tuple[ToolCall, ...]]:
-    """Text, reasoning and tool calls of a reply as it was sampled (Hermes markup); what cannot be read stays text."""
-    text, thinking, tools = _MARK.sub("", text), "", []
-    found = _THINKING.match(text)
-    if found is not None:
-        thinking, text = found[1].strip(), text[found.end() :]
-
-    def take(markup: re.Match[str]) -> str:
-        try:
-            tool = msgspec.json.decode(markup[1].encode("utf-8", "replace"), type=_Spelled)
-        except (msgspec.DecodeError, RecursionError):
-            return markup[0]
-        tools.append(ToolCall(tool.name, bytes(tool.arguments).decode()))
-        return ""
-
-    return _TOOL.sub(take, text).strip(), thinking, tuple(tools)

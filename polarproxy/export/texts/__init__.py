@@ -1,0 +1,1 @@
+"""Formats made of what was said, not of tokens: conversations, preferences, trajectories."""

@@ -1,0 +1,55 @@
+"""Dialogues as messages of OpenAI chat, which every trainer of conversations loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from polarproxy.wire.chat.messages_out import Writer
+from polarproxy.wire.chat.request_tools import encode_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from polarproxy.export.texts.dialogues import Line
+    from polarproxy.wire.neutral.request import Tool
+
+Json: TypeAlias = dict[str, Any]
+
+REASONING = "reasoning_content"
+"""What chat templates and trainers call an assistant's reasoning; the engine's API says `reasoning`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Messages of chat, and how much of what was said they do not say."""
+
+    messages: list[Json]
+    opening: int
+    """How many of them stand before the first one that the model sampled."""
+    losses: int
+
+
+def write_messages(lines: Iterable[Line], *, weights: bool = True) -> Written:
+    """The messages as the engine was told them, roles and all.
+
+    With `weights`, each message of an assistant has a `weight`: 1 where the model sampled it there and it may be trained,
+    0 where it is context.
+    """
+    writer, opening = Writer(engine=True), None
+    messages: list[Json] = []
+    for line in lines:
+        if line.turn is not None and opening is None:
+            opening = len(messages)
+        for message in writer.write([line.message]):
+            if "reasoning" in message:
+                message[REASONING] = message.pop("reasoning")
+            if weights and message["role"] == "assistant":
+                message["weight"] = int(line.turn is not None and line.turn.trained)
+            messages.append(message)
+    return Written(messages, len(messages) if opening is None else opening, len(writer.losses))
+
+
+def write_tools(tools: Sequence[Tool]) -> list[Json]:
+    """The tools, with their schemas byte for byte."""
+    return encode_tools(tools, engine=True)[0]
