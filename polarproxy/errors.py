@@ -98,6 +98,10 @@ class NotFound(PolarproxyError):
     """No record has the given id."""
 
 
+class BatchTaken(PolarproxyError):
+    """A batch, or a session of one, is in somebody else's hands, or was acknowledged."""
+
+
 class BadReward(PolarproxyError):
     """A reward is not a finite number, or a component of it is malformed."""
 

@@ -13,6 +13,9 @@ from polarproxy.errors import StoreConflict, StoreDamaged
 from polarproxy.store.entries import content_digest, read_calls, read_session, read_texts
 from polarproxy.store.receiving import Receiver
 from polarproxy.store.schema import (
+    batch_leases,
+    batch_sessions,
+    batches,
     call_facts,
     calls,
     completions,
@@ -47,9 +50,12 @@ COUNTED = (
     policy_versions,
     tasks,
     rollouts,
+    batches,
+    batch_leases,
+    batch_sessions,
 )
 """Tables of which both databases must have as many rows. Bodies that no call names any more are not copied."""
-_SHARED = (policy_versions, upstreams, tasks, rollouts)
+_SHARED = (policy_versions, upstreams, tasks, rollouts, batches, batch_leases, batch_sessions)
 """Tables whose rows belong to no session and are copied as they are."""
 
 

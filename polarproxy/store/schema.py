@@ -330,3 +330,35 @@ task_events = Table(
     Column("name", String(32), nullable=False),
     Column("detail", AnyText),
 )
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("batch_id", String(32), primary_key=True),
+    Column("consumer", AnyText(128), nullable=False, index=True),
+    Column("made_at", UTCDateTime, nullable=False),
+    Column("rows", Integer, nullable=False),
+    # NULL once it is acknowledged: nobody asks for it again.
+    Column("body", LargeBinary),
+    # The lease in force.
+    Column("lease_id", AnyText(128), nullable=False),
+    Column("expires_at", UTCDateTime, nullable=False),
+    Column("acked_at", UTCDateTime),
+)
+
+batch_leases = Table(
+    "batch_leases",
+    metadata,
+    Column("consumer", AnyText(128), primary_key=True),
+    Column("lease_id", AnyText(128), primary_key=True),
+    Column("batch_id", ForeignKey("batches.batch_id"), nullable=False, index=True),
+)
+
+batch_sessions = Table(
+    "batch_sessions",
+    metadata,
+    Column("consumer", AnyText(128), primary_key=True),
+    # No reference: a session may be pruned, and comes back from an archive as one that was handed out.
+    Column("session_id", AnyText(128), primary_key=True),
+    Column("batch_id", ForeignKey("batches.batch_id"), nullable=False, index=True),
+)
