@@ -11,6 +11,7 @@ from rich.text import Text
 
 from polarproxy.batch.sample import MIXED_MODELS
 from polarproxy.cli import crediting as flags
+from polarproxy.cli import texts as text_flags
 from polarproxy.cli.conversation import read_request
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import console, errors, print_json, print_table
@@ -25,6 +26,7 @@ from polarproxy.export.files import FORMATS, format_named, format_of, report_pat
 from polarproxy.export.format import Context, Format, Reading
 from polarproxy.export.options import Options
 from polarproxy.export.report import report
+from polarproxy.export.texts.options import TextOptions
 
 if TYPE_CHECKING:
     from polarproxy.trajectory.prompting import PromptCount
@@ -73,6 +75,10 @@ def export(
     overlong_limit: flags.OverlongLimit = None,
     overlong_buffer: flags.OverlongBuffer = 1024,
     component_weight: flags.ComponentWeight = None,
+    best_of: text_flags.BestOf = None,
+    dedup: text_flags.Dedup = False,
+    margin: text_flags.Margin = None,
+    pairs: text_flags.PairsOf = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -85,6 +91,8 @@ def export(
     kind, out = _what_and_where(format, out)
     form = kind.form(form)
     kind.require()
+    texts = TextOptions(best_of, dedup, margin, pairs)
+    texts.check(kind.takes, kind.name)
     for path in (out, report_path(out)):
         check_target(path)
     with open_repository(db) as repository:
@@ -115,7 +123,7 @@ def export(
         read = Transcriber(repository).transcribe
         collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
         sessions = _watch("exporting")(collection.sessions, len(collection.sessions))
-        context = Context(collection.account, form, Reading(read_request, repository.token_texts))
+        context = Context(collection.account, form, Reading(read_request, repository.token_texts), texts)
         write_file(out, kind, map(collection.take, sessions), context)
     account = collection.account
     write_report(report_path(out), account)
@@ -170,6 +178,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *_prompt_rows(account.all_prompts),
         *((f"rows with refused turns: {code}", count) for code, count in sorted(account.refused_rows.items())),
         *((f"left out, turns: {reason}", count) for reason, count in sorted(account.left_out_turns.items())),
+        *sorted(account.texts.items()),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *(("file", file) for file in files),
     ]

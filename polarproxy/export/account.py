@@ -59,7 +59,8 @@ class Account:
     """The sessions that are not too old."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
-
+    texts: Counter[str] = field(default_factory=Counter)
+    """What a format of conversations holds, and what it does not."""
     idle_groups: tuple[str, ...] = ()
     """Groups that teach nothing: every advantage is 0."""
 

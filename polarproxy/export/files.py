@@ -10,6 +10,7 @@ from polarproxy.export.atomic import whole_file
 from polarproxy.export.canonical import write_arrow, write_jsonl, write_parquet
 from polarproxy.export.format import Format
 from polarproxy.export.report import encode_report
+from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
 
 if TYPE_CHECKING:
@@ -31,6 +32,14 @@ FORMATS: tuple[Format, ...] = (
         forms=(PADDED, PACKED),
         modules=("torch",),
         extra="torch",
+    ),
+    Format(
+        "sft",
+        ".sft.jsonl",
+        "conversations of OpenAI chat with tools and reasoning; weight 1 on what the model sampled",
+        write_sft,
+        needs="conversations",
+        takes=("best_of", "dedup"),
     ),
 )
 

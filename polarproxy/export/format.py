@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from polarproxy.errors import BadExport
+from polarproxy.export.texts.options import TextOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -62,6 +63,8 @@ class Context:
     form: str | None = None
     """Which of the format's forms. None: it has none."""
     reading: Reading = field(default_factory=Reading)
+    texts: TextOptions = field(default_factory=TextOptions)
+    """Only for formats that take them."""
 
 
 class Write(Protocol):
@@ -88,6 +91,8 @@ class Format:
     write: Write
     needs: Literal["rows", "conversations"] = "rows"
     """Whether it is made of token rows or of what was said; flags that cut rows are refused for the latter."""
+    takes: tuple[str, ...] = ()
+    """The fields of `TextOptions` that it takes."""
     forms: tuple[str, ...] = ()
     """Names for `--form`; the first is the default."""
     modules: tuple[str, ...] = ()

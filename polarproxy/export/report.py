@@ -55,6 +55,7 @@ def report(account: Account) -> dict[str, Any]:
         | {"sessions": {name: count.told() for name, count in sorted(account.prompts.items())}},
         "rewards": asdict(account.rewards),
         "collapse": asdict(account.collapse),
+        "texts": dict(sorted(account.texts.items())),
         "warnings": dict(sorted(account.warnings.items())),
     }
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from polarproxy.store.ready import Ready, Waiting
 
 
+_AT_ONCE = 500
+"""Ids in one question; SQLite takes 999 parameters at the least."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A batch in the hands of a consumer."""
@@ -82,8 +86,12 @@ class Leases:
     def had(self, consumer: str, session_ids: Sequence[str]) -> set[str]:
         """Which of these sessions the consumer was given already."""
         query = select(batch_sessions.c.session_id).where(batch_sessions.c.consumer == consumer)
+        found: set[str] = set()
         with self._engine.begin() as connection:
-            return set(connection.execute(query.where(batch_sessions.c.session_id.in_(session_ids))).scalars())
+            for start in range(0, len(session_ids), _AT_ONCE):
+                these = batch_sessions.c.session_id.in_(session_ids[start : start + _AT_ONCE])
+                found.update(connection.execute(query.where(these)).scalars())
+        return found
 
     def again(self, consumer: str, lease_id: str, until: datetime) -> Lease | None:
         """The batch of a lease that was given before, leased until then. None: there was no such lease.
@@ -105,7 +113,10 @@ class Leases:
             return _lease(row, lease_id, until)
 
     def reclaim(self, consumer: str, lease_id: str, now: datetime, until: datetime) -> Lease | None:
-        """The oldest batch whose lease ran out, under a new lease. None: there is none."""
+        """The oldest batch whose lease ran out, under a new lease. None: there is none.
+
+        Raises `BatchTaken` when somebody else took a lease of this name meanwhile.
+        """
         query = (
             select(batches)
             .where(batches.c.consumer == consumer, batches.c.acked_at.is_(None), batches.c.expires_at <= now)
@@ -113,13 +124,16 @@ class Leases:
             .limit(1)
             .with_for_update(skip_locked=True)
         )
-        with self._writing.begin() as connection:
-            row = connection.execute(query).mappings().first()
-            if row is None:
-                return None
-            connection.execute(_this(row).values(lease_id=lease_id, expires_at=until))
-            _add_lease(connection, consumer, lease_id, row["batch_id"])
-            return _lease(row, lease_id, until)
+        try:
+            with self._writing.begin() as connection:
+                row = connection.execute(query).mappings().first()
+                if row is None:
+                    return None
+                connection.execute(_this(row).values(lease_id=lease_id, expires_at=until))
+                _add_lease(connection, consumer, lease_id, row["batch_id"])
+                return _lease(row, lease_id, until)
+        except IntegrityError as error:
+            raise BatchTaken(f"somebody else has the lease {lease_id!r} of {consumer!r}") from error
 
     def hand_out(self, consumer: str, batch: NewBatch, lease_id: str, now: datetime, until: datetime) -> Lease:
         """Stores a batch and gives it away; one without rows is acknowledged at once.
@@ -157,9 +171,7 @@ class Leases:
         """
         with self._writing.begin() as connection:
             row = _known(connection, consumer, lease_id)
-            changed = connection.execute(
-                _this(row).where(batches.c.acked_at.is_(None)).values(acked_at=now, body=None)
-            )
+            changed = connection.execute(_this(row).where(batches.c.acked_at.is_(None)).values(acked_at=now, body=None))
             return bool(changed.rowcount)
 
     def release(self, consumer: str, lease_id: str, now: datetime) -> bool:

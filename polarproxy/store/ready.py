@@ -15,7 +15,7 @@ from polarproxy.model import SessionStatus
 from polarproxy.store.schema import batch_sessions, rewards, sessions
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection
 
 _UNJUDGED = (SessionStatus.INFRA_ERROR, SessionStatus.EVALUATOR_ERROR, SessionStatus.ABORTED)
 """Sessions that ended like this need no reward."""
@@ -41,7 +41,7 @@ def _groups(consumer: str) -> Any:
     is_open = sessions.c.status == SessionStatus.OPEN.value
     judged = sessions.c.status.in_([status.value for status in _UNJUDGED])
     key = func.coalesce(literal("g") + sessions.c.group_id, literal("s") + sessions.c.session_id)
-    query: Select[Any] = (
+    query = (
         select(
             key.label("key"),
             func.max(sessions.c.group_id).label("group_id"),

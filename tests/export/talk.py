@@ -1,12 +1,15 @@
 """Sessions as an engine would record them, in any dialect: a token a byte, and a chat template that shows all that is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from polarproxy.model import Call, CallKind, CallStatus, CapturedCall, Dialect, FinishReason
+from sqlalchemy import Engine
+
+from polarproxy.model import Call, CallKind, CallStatus, CapturedCall, Dialect, FinishReason, Reward, Session
+from polarproxy.store.repository import Repository
+from polarproxy.store.schema import DELIVERED
+from polarproxy.store.writer import Fact, NewCall, Writer
 from polarproxy.wire.bedrock.write_request import encode_request as write_bedrock
 from polarproxy.wire.chat.request import encode_request as write_chat
 from polarproxy.wire.gemini.write_request import encode_request as write_gemini
@@ -23,7 +26,9 @@ from polarproxy.wire.neutral.request import (
     ToolUse,
 )
 from polarproxy.wire.responses.request import encode_request as write_responses
-from tests.trajectory.build import Said, call
+from tests.trajectory.build import WHEN, Said, call
+
+SECONDS = 30.0
 
 END = 256
 TEXTS: Mapping[int, bytes] = {**{byte: bytes([byte]) for byte in range(256)}, END: b"<|im_end|>"}
@@ -117,3 +122,31 @@ class Talk:
         if keep:
             self.messages.append(Message("assistant", parts))
         return made
+
+
+def record(engine: Engine, talk: Talk, session: Session, reward: Reward | None = None) -> None:
+    """Stores a session as a proxy does."""
+    repository, writer = Repository(engine), Writer(engine)
+    repository.add_session(session)
+    for captured in talk.calls:
+        own = replace(captured.call, session_id=session.session_id)
+        writer.submit(NewCall(own, session, TEXTS)).result(SECONDS)
+        if captured.delivered:
+            writer.submit(Fact(own.call_id, WHEN, DELIVERED, "yes")).result(SECONDS)
+    writer.close()
+    if reward is not None:
+        repository.add_reward(session.session_id, reward)
+
+
+def answered(session_id: str, *answers: str, dialect: Dialect = Dialect.CHAT, question: str = "How many?") -> Talk:
+    """A question, a tool call whose arguments are spelled in an odd way, its result, and an answer, again and again."""
+    talk = Talk(dialect, session_id=session_id)
+    talk.say("system", "Be good.")
+    talk.say("user", question)
+    for number, answer in enumerate(answers):
+        talk.ask(Text("I look."), ToolUse(f"t{number}", "bash", '{"c":  "ls \\u00e9"}'))
+        name = "bash" if dialect is Dialect.GEMINI else None
+        talk.say("tool", ToolResult(f"t{number}", (Text("3 files"),), name=name))
+        talk.ask(Text(answer))
+        talk.say("user", "Sure?")
+    return talk

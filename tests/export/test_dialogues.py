@@ -75,7 +75,7 @@ def test_completions_are_a_prompt_and_what_was_written() -> None:
 
 
 _WORDS = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="<>|[]\x00"), min_size=1, max_size=8
+    st.characters(exclude_categories=["Cs"], exclude_characters="<>|[]\x00"), min_size=1, max_size=8
 ).filter(lambda text: text == text.strip())
 _ARGUMENTS = st.dictionaries(_WORDS, st.integers() | _WORDS | st.lists(st.booleans(), max_size=2), max_size=3)
 

@@ -15,10 +15,13 @@ from polarproxy.export.collect import Collection
 from polarproxy.export.files import FORMATS, write_file
 from polarproxy.export.format import Context, Format, Reading
 from polarproxy.export.options import Options
+from polarproxy.model import Reward, Session
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from tests.database import fresh
+from tests.export.talk import answered, record
 from tests.store.filled import converse, fill
+from tests.trajectory.build import WHEN
 
 CASES = [
     pytest.param(
@@ -39,6 +42,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
     engine = open_database(fresh(tmp_path_factory.mktemp("formats") / "polar.db"))
     fill(engine)
     converse(engine, {"one": 3.0, "two": 2.0, "three": 1.0}, group_id="talk", task_id="talk", harness="h")
+    for name, reward in (("yes", 1.0), ("no", 0.0)):
+        told = Session(f"said-{name}", WHEN, task_id="said", group_id="said")
+        record(engine, answered(told.session_id, name), told, Reward(reward))
     yield Repository(engine)
     engine.dispose()
 

@@ -90,6 +90,7 @@ def test_a_report() -> None:
             "within_group_std": 0.25,
         },
         "collapse": {"groups": (), "components": (), "trends": (), "signs": ()},
+        "texts": {},
         "warnings": {"top_k_set": 1},
     }
 

@@ -11,6 +11,7 @@ from polarproxy.model import Reward
 from polarproxy.store.archiving import chosen_sessions
 from polarproxy.store.copying import COUNTED, Copied, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
 from polarproxy.store.database import open_database
+from polarproxy.store.leases import Leases, NewBatch
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import call_facts, completions, metadata, upstreams
 from polarproxy.store.stats import read_stats
@@ -29,6 +30,7 @@ def source(engine: Engine) -> Engine:
     with engine.begin() as connection:
         connection.execute(insert(upstreams).values(name="http://engine", state="draining", changed_at=NOW))
     TaskStore(engine).submit([NewTask("t", "{}", rollouts=2)])
+    Leases(engine).hand_out("trainer", NewBatch("b1", 1, b"rows", ["first"]), "l1", NOW, NOW)
     return engine
 
 
