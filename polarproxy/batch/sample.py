@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MIXED_MODELS = "mixed_models"
 """Of a row whose trained turns were sampled by more than one model: no policy sampled it as a whole."""
+MIXED_SAMPLING = "mixed_sampling"
+"""Of a row whose trained turns were not all sampled at one temperature, top_p and top_k."""
 
 T = TypeVar("T")
 
@@ -225,4 +227,4 @@ def _warnings(trained: list[Call]) -> Iterator[str]:
     if len({call.sampling.logprobs_mode for call in trained}) > 1:
         yield "logprobs_mode_mixed"
     if len({(call.sampling.temperature, call.sampling.top_p, call.sampling.top_k) for call in trained}) > 1:
-        yield "mixed_sampling"
+        yield MIXED_SAMPLING

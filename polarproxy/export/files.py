@@ -12,6 +12,7 @@ from polarproxy.export.format import Format
 from polarproxy.export.report import encode_report
 from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
+from polarproxy.export.trainers.files import TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +42,7 @@ FORMATS: tuple[Format, ...] = (
         needs="conversations",
         takes=("best_of", "dedup"),
     ),
+    *TRAINERS,
 )
 
 

@@ -23,6 +23,8 @@ from tests.export.talk import answered, record
 from tests.store.filled import converse, fill
 from tests.trajectory.build import WHEN
 
+REWARDED = {"skyrl", "areal"}
+"""Formats that know no row without a reward."""
 CASES = [
     pytest.param(
         one,
@@ -50,8 +52,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
 
 
 def export(repository: Repository, path: Path, kind: Format, form: str | None) -> bytes:
-    """An export without credit, so that sessions without a reward are in it."""
-    collection = Collection(repository, Options(advantage="none"))
+    """An export without credit, so that sessions without a reward are in it, where the format knows such."""
+    collection = Collection(repository, Options(advantage="grpo" if kind.name in REWARDED else "none"))
     context = Context(collection.account, form, Reading(read_request, repository.token_texts))
     write_file(path, kind, map(collection.take, collection.sessions), context)
     assert collection.account.rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from polarproxy.batch.sample import MIXED_SAMPLING
 from polarproxy.errors import BadExport
 from polarproxy.export.trainers.kept import read
 from polarproxy.export.trainers.row import Field, filled, rows_of
@@ -65,7 +66,7 @@ FIELDS: tuple[Field[Row], ...] = (
     Field("token_ids", lambda row: row.token_ids.tolist(), "int [L]"),
     Field("mask", lambda row: (row.mask == 1).tolist(), "bool [L]"),
     Field("logprobs", lambda row: row.logprobs.tolist(), "float [L]; 0.0 where the mask is false"),
-    Field("temperatures", lambda row: [_temperature(row)] * len(row.token_ids), "float [L]"),
+    Field("temperatures", lambda row: [_temperature(row)] * len(row.token_ids), "float [L]; 1.0 where not known"),
     Field("env_name", lambda row: row.sample.harness or "polarproxy", "str; the harness"),
     Field("rl_weights", lambda row: _weights(row), "float [L]; the row's weight, 0.0 where the mask is false"),
     Field("advantages", lambda row: None if row.advantages is None else row.advantages.tolist(), "float [L]"),
@@ -73,27 +74,30 @@ FIELDS: tuple[Field[Row], ...] = (
 
 
 def _temperature(row: Row) -> float:
-    temperature = row.sample.temperature
-    if temperature is None or temperature <= 0:
-        what = "no one known temperature" if temperature is None else f"temperature {temperature:g}"
+    """1 where nobody said it (warning `temperature_unknown`): it is what engines then sample at."""
+    sample = row.sample
+    if sample.temperature is None and MIXED_SAMPLING not in sample.warnings:
+        return 1.0
+    if sample.temperature is None or sample.temperature <= 0:
+        what = "several temperatures" if sample.temperature is None else f"temperature {sample.temperature:g}"
         raise BadExport(
-            f"session {row.sample.session_id} was sampled at {what}; prime-rl divides logits by it."
-            " Let the harness send one temperature above 0, or choose another format"
+            f"session {sample.session_id} was sampled at {what}; prime-rl divides logits by one that is above 0."
+            " Choose another format, or leave the session out"
         )
-    return temperature
+    return sample.temperature
 
 
 def _weights(row: Row) -> list[float] | None:
     """None, which means 1 on every trained token, where that is the row's weight."""
     if row.sample.loss_weight == 1:
         return None
-    return (row.mask * row.sample.loss_weight).tolist()
+    return [row.sample.loss_weight if trained else 0.0 for trained in row.mask.tolist()]
 
 
 def to_prime_rl(samples: Iterable[Sample]) -> Iterator[TrainingSample]:
     """A struct a row. There is no room for the reward, the group or the session.
 
-    Raises `BadExport` for rows that no trainer can use, and for those whose temperature is not one known number above 0.
+    Raises `BadExport` for rows that no trainer can use, and for those sampled at several temperatures or at 0.
     """
     for row in rows_of(samples):
         yield TrainingSample(**filled(FIELDS, row))

@@ -68,7 +68,8 @@ class Row:
     @property
     def trained_versions(self) -> NDArray[np.int64]:
         """Those of the trained tokens, `[trained]`; never empty."""
-        return self.versions[self.sample.loss_mask == 1]
+        trained: NDArray[np.int64] = self.versions[self.sample.loss_mask == 1]
+        return trained
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Where trained tokens begin and end, a span a turn at most."""

@@ -1,4 +1,4 @@
-"""slime: `Sample`, as `--load-debug-rollout-data` reads it. Read in slime's `slime/utils/types.py` and `slime/ray/rollout.py`."""
+"""slime: `Sample`, as `--load-debug-rollout-data` reads it. Read in slime's `slime/utils/types.py`."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class Batch:
     """The arguments of `DataProto.from_dict`, of numpy arrays. B rows, the longest prompt P, the longest response R."""
 
     tensors: Mapping[str, NDArray[Any]]
-    """`prompts [B, P]`, the rest of `TENSORS` `[B, R]`, those of `PADDED` `[B, P + R]`. `rm_scores` and `advantages` are missing
-    unless all rows have them."""
+    """`prompts [B, P]`, the rest of `TENSORS` `[B, R]`, those of `PADDED` `[B, P + R]`. `rm_scores` and `advantages` are
+    missing unless all rows have them."""
     non_tensors: Mapping[str, Sequence[Any]]
     """Of B values each."""
     meta_info: Mapping[str, Any]
@@ -90,9 +90,9 @@ def to_verl(samples: Iterable[Sample], pad_token_id: int = 0) -> Batch:
 
 
 def to_verl_rows(samples: Iterable[Sample]) -> list[dict[str, Any]]:
-    """A dict a row for `list_of_dict_to_tensordict`: the tensors of `TENSORS`, not padded, `loss_mask` (which verl's new trainer
-    reads in the place of `response_mask`), `input_ids [P + R]`, `position_ids [P + R]` and the values of `NON_TENSORS`.
-    `rm_scores` and `advantages` are missing unless all rows have them."""
+    """A dict a row for `list_of_dict_to_tensordict`: the tensors of `TENSORS`, not padded, `loss_mask` (which verl's new
+    trainer reads in the place of `response_mask`), `input_ids [P + R]`, `position_ids [P + R]` and the values of
+    `NON_TENSORS`. `rm_scores` and `advantages` are missing unless all rows have them."""
     made = []
     for row in rows_of(samples):
         part = filled(TENSORS, row)
