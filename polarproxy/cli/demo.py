@@ -14,15 +14,16 @@ import typer
 import uvloop
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from polarproxy.cli.export import print_account
+from polarproxy.cli.accounts import print_account
 from polarproxy.cli.output import console
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings
 from polarproxy.export.collect import Collection
-from polarproxy.export.files import format_of, write_file, write_report
+from polarproxy.export.files import format_of
 from polarproxy.export.format import Context
 from polarproxy.export.options import Options
+from polarproxy.export.running import write_file, write_report
 from polarproxy.model import SessionStatus
 from polarproxy.rollout.calculator import TASKS, CalculatorTask, total, verify
 from polarproxy.rollout.demo import model_path

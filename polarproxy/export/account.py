@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from polarproxy.credit.collapse import Collapse, Observed, observe
@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Account:
-    """What an export holds, and what it does not; complete when all rows have been taken."""
+class Tally:
+    """What can be counted of some sessions, and added up."""
 
-    options: Options
-    rewards: RewardSummary
-    reward_version: RewardVersion
-    policy_version: int = 0
-    """The weights that are to be trained."""
     sessions: int = 0
     calls: int = 0
     rows: int = 0
@@ -49,18 +44,50 @@ class Account:
     """Rows of which a strict export refused turns, by what was wrong; a row may have several reasons."""
     refused: int = 0
     """How many rows would hold turns that were refused."""
+    cut_rows: int = 0
+    """Rows that were longer than `--max-tokens`."""
+    cut_tokens: int = 0
+    """How many tokens were cut off them."""
+    cut_trained_tokens: int = 0
+    """How many of those were to be trained."""
+    untrained_rows: int = 0
+    """Rows that are gone: nothing before the cut is trained."""
     models: Counter[str] = field(default_factory=Counter)
     """Rows by the model that sampled what they train; `several` where more than one did."""
     findings: Counter[str] = field(default_factory=Counter)
     """What was found in the calls of all sessions, by code."""
     prompts: dict[str, PromptCount] = field(default_factory=dict)
     """What became of exact prompts, by session; sessions without any are not in it."""
-    observed: list[Observed] = field(default_factory=list)
-    """The sessions that are not too old."""
     warnings: Counter[str] = field(default_factory=Counter)
     """Rows with something a trainer should know, by what."""
     texts: Counter[str] = field(default_factory=Counter)
     """What a format of conversations holds, and what it does not."""
+
+    def tally(self) -> Tally:
+        """The counts alone."""
+        return Tally(**{one.name: getattr(self, one.name) for one in fields(Tally)})
+
+    def add(self, other: Tally) -> None:
+        """Adds the counts of other sessions."""
+        for one in fields(Tally):
+            own, theirs = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(own, int):
+                setattr(self, one.name, own + theirs)
+            else:
+                own.update(theirs)
+
+
+@dataclass(slots=True, kw_only=True)
+class Account(Tally):
+    """What an export, or a file of it, holds, and what it does not; complete when all sessions have been taken."""
+
+    options: Options
+    rewards: RewardSummary
+    reward_version: RewardVersion
+    policy_version: int = 0
+    """The weights that are to be trained."""
+    observed: list[Observed] = field(default_factory=list)
+    """The sessions that are not too old."""
     idle_groups: tuple[str, ...] = ()
     """Groups that teach nothing: every advantage is 0."""
 

@@ -10,7 +10,7 @@ from polarproxy.credit.estimators import SessionCredit, assign, estimator
 from polarproxy.credit.groups import form_groups
 from polarproxy.credit.rollouts import Rollout, of_session, of_trajectory, trained_turns, turn_key
 from polarproxy.errors import Collapsed
-from polarproxy.export.narrowing import of_model
+from polarproxy.export.narrowing import chosen
 from polarproxy.export.options import NO_CREDIT
 from polarproxy.model import Session
 
@@ -57,7 +57,7 @@ class Crediting:
         if needs_turns(options):
             read = transcribe if options.advantage != NO_CREDIT and estimator(options.advantage).needs_code else None
             watched = watch(sessions, len(sessions))
-            rollouts = [_rollout(session, build(session), read, options.model) for session in watched]
+            rollouts = [_rollout(session, build(session), read, options) for session in watched]
         else:
             rollouts = [of_session(session) for session in sessions]
         rollouts = self._fresh(rollouts)
@@ -110,10 +110,10 @@ class Crediting:
             self._reasons = {name: "flat_group" for group in idle for name in group.session_ids} | self._reasons
 
 
-def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None, model: str | None) -> Rollout:
-    """With the turns of `model`; they are numbered among those of all models, as whoever set turn rewards saw them."""
+def _rollout(session: Session, trajectory: Trajectory, read: Transcribe | None, options: Options) -> Rollout:
+    """With the turns that the export is of; they are numbered among all trained ones, as whoever set turn rewards saw them."""
     rollout = of_trajectory(session, trajectory, None if read is None else read(trajectory))
-    kept = {turn_key(turn) for turn in trained_turns(of_model(trajectory, model))}
+    kept = {turn_key(turn) for turn in trained_turns(chosen(trajectory, options))}
     return replace(rollout, turns=tuple(turn for turn in rollout.turns if turn.key in kept))
 
 

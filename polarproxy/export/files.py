@@ -1,4 +1,4 @@
-"""The formats there are, and the files of an export."""
+"""The formats there are."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadExport
-from polarproxy.export.atomic import whole_file
 from polarproxy.export.canonical import write_arrow, write_jsonl, write_parquet
 from polarproxy.export.format import Format
-from polarproxy.export.report import encode_report
 from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
 from polarproxy.export.trainers.files import TRAINERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
-
-    from polarproxy.export.account import Account
-    from polarproxy.export.format import Context, Taken
 
 FORMATS: tuple[Format, ...] = (
     Format("parquet", ".parquet", "canonical rows as Parquet (zstd)", write_parquet),
@@ -63,20 +57,3 @@ def format_of(path: Path) -> Format:
         known = ", ".join(one.suffix for one in FORMATS)
         raise BadExport(f"{path.name} does not say its format; use --format or one of the suffixes {known}")
     return max(fitting, key=lambda one: len(one.suffix))
-
-
-def write_file(path: Path, kind: Format, sessions: Iterable[Taken], context: Context) -> None:
-    """A file of this format, there when it is whole. Raises `BadExport` when it cannot be written."""
-    with whole_file(path) as temporary:
-        kind.write(temporary, sessions, context)
-
-
-def report_path(path: Path) -> Path:
-    """Where the report of an export lies: beside it, by its whole name, so that two formats do not share one."""
-    return path.with_name(f"{path.name}.report.json")
-
-
-def write_report(path: Path, account: Account) -> None:
-    """The report as a file of its own."""
-    with whole_file(path) as temporary:
-        temporary.write_bytes(encode_report(account))

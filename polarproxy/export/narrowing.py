@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from polarproxy.export.options import Options
     from polarproxy.trajectory.branches import Branch, Trajectory, Turn
 
 
@@ -31,6 +32,12 @@ def of_model(trajectory: Trajectory, model: str | None) -> Trajectory:
     if model is None:
         return trajectory
     return keeping(trajectory, lambda turn: turn.node.captured.call.served_model == model)
+
+
+def chosen(trajectory: Trajectory, options: Options) -> Trajectory:
+    """The trajectory with only the turns trained that the export is of, by their model and by its terms."""
+    trajectory = of_model(trajectory, options.model)
+    return keeping(trajectory, options.where.turn) if options.where.of_turns else trajectory
 
 
 def models_of(branch: Branch) -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from polarproxy.credit.estimators import ESTIMATORS, CreditOptions
 from polarproxy.errors import BadExport
+from polarproxy.export.where import Where
 from polarproxy.trajectory.merging import MERGES
 
 if TYPE_CHECKING:
@@ -41,8 +42,14 @@ class Options:
     """Sessions sampled by weights more than so many versions before are out of the loss and of the baseline. None: none."""
     model: str | None = None
     """The model, as the engine calls it, whose tokens are trained; others' are context. None: those of all."""
+    where: Where = field(default_factory=Where)
+    """Which sessions and turns."""
+    max_tokens: int | None = None
+    """Rows keep so many tokens from their beginning. None: all."""
 
     def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise BadExport(f"a row keeps at least one token; --max-tokens cannot be {self.max_tokens}")
         if self.max_lag is not None and self.max_lag < 0:
             raise BadExport(f"a lag is counted from 0; --max-lag cannot be {self.max_lag}")
         if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:

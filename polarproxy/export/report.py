@@ -11,13 +11,33 @@ from polarproxy import __version__
 from polarproxy.batch.sample import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polarproxy.export.account import Account
+    from polarproxy.export.plan import Layout
+    from polarproxy.export.unfinished import Done
 
 REPORT_VERSION = 1
 
 
-def report(account: Account) -> dict[str, Any]:
-    """The report as JSON values."""
+def report(account: Account, layout: Layout | None = None, files: Sequence[Done] = ()) -> dict[str, Any]:
+    """The report as JSON values: of a whole export with its layout and its files, or of what is in one file."""
+    return _told(account) | (
+        {} if layout is None else {"layout": asdict(layout), "files": [_file(one) for one in files]}
+    )
+
+
+def encode_report(account: Account, layout: Layout | None = None, files: Sequence[Done] = ()) -> bytes:
+    """The report as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(report(account, layout, files)), indent=2) + b"\n"
+
+
+def _file(file: Done) -> dict[str, Any]:
+    counts = {"sessions": file.tally.sessions, "rows": file.tally.rows, "tokens": file.tally.tokens}
+    return {"name": file.name, "bytes": file.size, "xxh3_128": file.digest} | counts
+
+
+def _told(account: Account) -> dict[str, Any]:
     return {
         "report_version": REPORT_VERSION,
         "format_version": FORMAT_VERSION,
@@ -33,6 +53,7 @@ def report(account: Account) -> dict[str, Any]:
             "max_lag": account.options.max_lag,
             "rows_by_lag": {str(lag): count for lag, count in sorted(account.lags.items())},
         },
+        "where": account.options.where.text,
         "model": account.options.model,
         "models": dict(sorted(account.models.items())),
         "sessions": account.sessions,
@@ -47,6 +68,13 @@ def report(account: Account) -> dict[str, Any]:
             "sessions": dict(sorted(account.left_out_sessions.items())),
             "turns": dict(sorted(account.left_out_turns.items())),
         },
+        "cut": {
+            "max_tokens": account.options.max_tokens,
+            "rows": account.cut_rows,
+            "tokens": account.cut_tokens,
+            "trained_tokens": account.cut_trained_tokens,
+            "rows_without_training": account.untrained_rows,
+        },
         "drift": dict(sorted(account.drifts.items())),
         "unfaithful": {"rows": account.unfaithful_rows, "tokens": account.off_context_tokens},
         "refused_rows": {"rows": account.refused, "by_code": dict(sorted(account.refused_rows.items()))},
@@ -58,8 +86,3 @@ def report(account: Account) -> dict[str, Any]:
         "texts": dict(sorted(account.texts.items())),
         "warnings": dict(sorted(account.warnings.items())),
     }
-
-
-def encode_report(account: Account) -> bytes:
-    """The report as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(report(account)), indent=2) + b"\n"

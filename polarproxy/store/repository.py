@@ -18,6 +18,7 @@ from polarproxy.model import (
 from polarproxy.store import responses, rewards, rows, turns
 from polarproxy.store.database import for_writing
 from polarproxy.store.facts import add_label
+from polarproxy.store.fingerprints import fingerprints
 from polarproxy.store.inserts import insert_once
 from polarproxy.store.reading import read_call, read_calls
 from polarproxy.store.schema import (
@@ -124,6 +125,11 @@ class Repository:
         with self._engine.begin() as connection:
             last = connection.execute(query).scalar_one_or_none() or 0
             return max(last, connection.execute(select(func.max(policy_versions.c.version))).scalar_one() or 0)
+
+    def fingerprints(self, session_ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        """Of sessions that have calls: numbers that change when calls, or facts about them, are added or deleted."""
+        with self._engine.begin() as connection:
+            return fingerprints(connection, session_ids)
 
     def calls(self, session_id: str) -> list[CapturedCall]:
         """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""

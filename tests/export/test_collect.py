@@ -1,9 +1,8 @@
 """From a real store to rows, with the account of everything that is left out."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,44 +26,10 @@ from polarproxy.model import (
     TurnReward,
     Usage,
 )
-from polarproxy.store.database import open_database
-from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, NewCall, Writer
 from polarproxy.trajectory.branches import Trajectory
+from tests.export.exported import Fill
 from tests.trajectory.build import SAMPLING, WHEN, Said, call
-
-Fill = Callable[[Session, list[Call], Reward | None], None]
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Repository]:
-    engine = open_database(f"sqlite:///{tmp_path}/polar.db", create=True)
-    upgrade(engine)
-    yield Repository(engine)
-    engine.dispose()
-
-
-@pytest.fixture
-def fill(repository: Repository, tmp_path: Path) -> Iterator[Fill]:
-    engine = open_database(f"sqlite:///{tmp_path}/polar.db")
-    writer = Writer(engine)
-
-    def store(session: Session, calls: list[Call], reward: Reward | None) -> None:
-        waiting = [writer.submit(session)]
-        for made in calls:
-            own = replace(made, session_id=session.session_id, call_id=f"{session.session_id}-{made.ordinal}")
-            waiting.append(writer.submit(NewCall(own, session, {})))
-            waiting.append(writer.submit(Fact(own.call_id, WHEN, DELIVERED, "yes")))
-        for done in waiting:
-            done.result(timeout=30)
-        if reward is not None:
-            repository.add_reward(session.session_id, reward)
-
-    yield store
-    writer.close()
-    engine.dispose()
 
 
 def two_turns() -> list[Call]:

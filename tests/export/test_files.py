@@ -14,10 +14,11 @@ from polarproxy.batch.sample import Sample
 from polarproxy.errors import BadExport, StoreDamaged
 from polarproxy.export.canonical import REPORT_KEY
 from polarproxy.export.columns import ARRAYS, SCHEMA
-from polarproxy.export.files import FORMATS, format_named, format_of, write_file, write_report
+from polarproxy.export.files import FORMATS, format_named, format_of
 from polarproxy.export.format import Context, Format, Taken
 from polarproxy.export.records import ROWS_A_GROUP
 from polarproxy.export.report import encode_report
+from polarproxy.export.running import write_file, write_report
 from tests.batch.rows import row
 from tests.export.exported import account, context, taken
 

@@ -10,8 +10,9 @@ import pytest
 from polarproxy.batch.sample import Sample
 from polarproxy.export import records
 from polarproxy.export.collect import Collection
-from polarproxy.export.files import format_named, write_file
+from polarproxy.export.files import format_named
 from polarproxy.export.options import Options
+from polarproxy.export.running import write_file
 from polarproxy.model import CapturedCall
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository

@@ -12,9 +12,10 @@ import pytest
 
 from polarproxy.cli.conversation import read_request
 from polarproxy.export.collect import Collection
-from polarproxy.export.files import FORMATS, write_file
+from polarproxy.export.files import FORMATS
 from polarproxy.export.format import Context, Format, Reading
 from polarproxy.export.options import Options
+from polarproxy.export.running import write_file
 from polarproxy.model import Reward, Session
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository

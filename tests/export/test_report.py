@@ -17,9 +17,9 @@ SUMMARY = RewardSummary(2, 3, 1, ("easy",), 0.5, 0.25)
 
 def account() -> Account:
     made = Account(
-        Options(merge="stitch"),
-        SUMMARY,
-        VERSION,
+        options=Options(merge="stitch"),
+        rewards=SUMMARY,
+        reward_version=VERSION,
         sessions=4,
         calls=9,
         rows=3,
@@ -56,6 +56,7 @@ def test_a_report() -> None:
         "subagents": "share",
         "reward_version": {"digest": "d1", "specs": {"given": 3}},
         "policy": {"version": 7, "max_lag": None, "rows_by_lag": {"0": 2, "3": 1}},
+        "where": "",
         "model": None,
         "models": {},
         "sessions": 4,
@@ -66,6 +67,7 @@ def test_a_report() -> None:
         "sampled_tokens": {"captured": 20, "trained": 15},
         "coverage": 0.75,
         "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}, "turns": {"subagent": 2}},
+        "cut": {"max_tokens": None, "rows": 0, "tokens": 0, "trained_tokens": 0, "rows_without_training": 0},
         "drift": {"nonce": 1, "thinking_stripped": 2},
         "unfaithful": {"rows": 1, "tokens": 7},
         "refused_rows": {"rows": 1, "by_code": {"no_stop_id": 1, "usage_prompt": 1}},
@@ -103,4 +105,7 @@ def test_it_is_json_with_its_reasons_in_a_fixed_order() -> None:
 
 
 def test_of_nothing_the_coverage_is_unknown_and_not_zero() -> None:
-    assert json.loads(encode_report(Account(Options(), SUMMARY, VERSION)))["coverage"] is None
+    assert (
+        json.loads(encode_report(Account(options=Options(), rewards=SUMMARY, reward_version=VERSION)))["coverage"]
+        is None
+    )
