@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from polarproxy.model import TokenIds
     from polarproxy.trajectory.forest import Forest, Node
+    from polarproxy.trajectory.retold import Told
     from polarproxy.trajectory.symptoms import DriftClass
 
 _SUMMARIES = frozenset({CallKind.COMPACTION, CallKind.SUMMARY})
@@ -118,8 +119,9 @@ class _Session:
         nodes, node = self.forest.nodes, self.forest.nodes[place]
         inside = _left_inside(self.forest, place)
         told = None if inside else self.retold.earlier(place)
-        summary = None if inside or told is not None or node.parent is not None else self._summarised(place)
-        others = inside or [other for other in (told, summary) if other is not None]
+        summary = None if inside or node.parent is not None else self._summarised(place, told)
+        one = summary if told is None or summary is not None else told.place
+        others = inside or [other for other in (one,) if other is not None]
         if not others:
             return None
         # Of several replies that it leaves at the same token, it tells the one again that it comes back to soonest.
@@ -137,15 +139,20 @@ class _Session:
             spelling=self.spelling,
         )
 
-    def _summarised(self, place: int) -> int | None:
-        """The youngest earlier summary of which most stands in this prompt."""
-        earlier = [other for other in self.summaries if other < place]
+    def _summarised(self, place: int, told: Told | None) -> int | None:
+        """The youngest earlier summary of which most stands in this prompt.
+
+        Of a conversation that keeps its last turns: made after those, and standing before them. One that a tool result holds
+        stands behind the reply that asked for it, and one that was there when the reply was sampled is older.
+        """
+        oldest, stop = (-1, None) if told is None else (told.place, told.stop)
+        earlier = [other for other in self.summaries if oldest < other < place]
         if not earlier:
             return None
-        told = grams(self.forest.nodes[place].prompt.array, _QUOTED_RUN)
+        quoting = grams(self.forest.nodes[place].prompt.array[:stop], _QUOTED_RUN)
         for other in reversed(earlier):
             summary = self.forest.nodes[other].completion.token_ids
-            if np.isin(grams(summary.array[:-1], _QUOTED_RUN), told).mean() >= _QUOTED:
+            if np.isin(grams(summary.array[:-1], _QUOTED_RUN), quoting).mean() >= _QUOTED:
                 return other
         return None
 

@@ -37,7 +37,9 @@ _LONG = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Told:
+    """An earlier completion that a prompt tells again."""
+
     place: int
     stop: int
     """Where its reply ends in the prompt."""
@@ -59,7 +61,7 @@ class Retold:
         kinds = [node.captured.kind in CONVERSATIONS for node in forest.nodes]
         return cls(forest, echoes, np.array(kinds, np.bool_))
 
-    def earlier(self, place: int) -> int | None:
+    def earlier(self, place: int) -> Told | None:
         """The earlier completion that this one's prompt tells again beyond what it shares. None: none.
 
         Of several that of the last reply in the prompt, if it differs in one short stretch alone; else the one that holds
@@ -68,29 +70,29 @@ class Retold:
         nodes, prompt = self.forest.nodes, self.forest.nodes[place].prompt
         candidates = self._tips(self._candidates(place))[:_COMPARED]
         if len(candidates) < 2:
-            return candidates[0].place if candidates else None
+            return candidates[0] if candidates else None
         for one in takewhile(lambda one: one.stop == candidates[0].stop, candidates):
             context = nodes[one.place].context
             if common(prompt, context) + one.alike + _STRETCH >= min(one.stop, len(context)):
-                return one.place
-        return max(candidates, key=lambda one: _held(prompt.cut(0, one.stop), nodes[one.place].context)).place
+                return one
+        return max(candidates, key=lambda one: _held(prompt.cut(0, one.stop), nodes[one.place].context))
 
-    def _candidates(self, place: int) -> list[_Candidate]:
+    def _candidates(self, place: int) -> list[Told]:
         """One for each completion, where it ends most like the prompt; those that end last in the prompt come first."""
         nodes, node = self.forest.nodes, self.forest.nodes[place]
         first = next(at for at in range(place, -1, -1) if not at or nodes[at - 1].captured is not node.captured)
         allowed = self.conversations[:first].copy()
         allowed[self.forest.ancestors(place)[1:]] = False
         start = max(0, node.shared - TAIL + 1)
-        best: dict[int, _Candidate] = {}
+        best: dict[int, Told] = {}
         for echo in self.echoes.last(node.prompt.array[start:], allowed):
             stop = start + echo.stop
             alike = common_end(node.prompt.cut(0, stop), nodes[echo.place].context)
             if echo.place not in best or alike > best[echo.place].alike:
-                best[echo.place] = _Candidate(echo.place, stop, alike)
+                best[echo.place] = Told(echo.place, stop, alike)
         return sorted(best.values(), key=lambda one: (one.stop, one.alike, one.place), reverse=True)
 
-    def _tips(self, candidates: list[_Candidate]) -> list[_Candidate]:
+    def _tips(self, candidates: list[Told]) -> list[Told]:
         """Those from which no other goes on that ends later in the prompt."""
         oldest = min((one.place for one in candidates), default=0)
         later: dict[int, int] = {}

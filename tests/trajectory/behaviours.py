@@ -22,6 +22,8 @@ from tests.trajectory.tongues import Tongue
 END = "<|im_end|>"
 BEGIN = "<|im_start|>assistant\n"
 MOST_STEPS = 7
+TEAMS = ("printers", "bakers", "weavers")
+"""In words: where nothing but a digit differs first, the difference is a nonce."""
 SOME_CLASS = "some class"
 """Several things were done to a history at once: it drifts, and which of them shows first does not matter."""
 
@@ -190,7 +192,7 @@ class Play:
                 agent.nonce += 1
                 agent.done.add(DriftClass.NONCE)
             case DriftClass.SYSTEM_CHANGED:
-                agent.rules = f"You work for agent {agent.name} now, and say so {'very ' * len(self.calls)}often."
+                agent.rules = f"You work for {TEAMS[agent.name]} now, and say so {'very ' * len(self.calls)}often."
                 agent.done.add(DriftClass.SYSTEM_CHANGED)
             case DriftClass.TOOLS_CHANGED:
                 agent.tools = (*agent.tools, f"tool_{'x' * len(agent.tools)}")
@@ -202,7 +204,8 @@ class Play:
         summary = f"Agent {agent.name} was asked to count the files in src, and had counted {self.ordinal} of them."
         asked = replace(agent, history=[*agent.history, ("user", "Summarise all this.")])
         self.record(asked, [self.speak.encode(summary + END)], kind=CallKind.COMPACTION)
-        agent.history = [("user", f"What was done so far: {summary} Now go on.")]
+        kept = agent.history[agent.replies[-1] :] if self.one_of(False, True) else []
+        agent.history = [("user", f"What was done so far: {summary} Now go on."), *kept]
         agent.done = {DriftClass.COMPACTED}
 
     def title(self, agent: Agent) -> None:

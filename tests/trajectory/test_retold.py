@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from polarproxy.model import CapturedCall
-from polarproxy.trajectory.drift import Drift, find_drifts
+from polarproxy.model import CallKind, CapturedCall
+from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.forest import build_forest
 from polarproxy.trajectory.symptoms import DriftClass
 from tests.trajectory.build import Said, turn
-from tests.trajectory.tongues import NAMES, Tongue, tongue
+from tests.trajectory.tongues import NAMES, TOY, Tongue, tongue
 
 END = "<|im_end|>"
 BEGIN = "<|im_start|>assistant\n"
@@ -46,10 +46,13 @@ def played(asks: list[Ask], speak: Tongue) -> list[CapturedCall]:
 
 
 def drifts(asks: list[Ask], speak: Tongue) -> dict[str, tuple[str, DriftClass]]:
-    calls = played(asks, speak)
+    return classes(played(asks, speak), speak)
+
+
+def classes(calls: list[CapturedCall], speak: Tongue) -> dict[str, tuple[str, DriftClass]]:
     prompts = [one.call.prompt_token_ids or () for one in calls]
     texts = speak.texts(*prompts, *(one.call.completions[0].token_ids for one in calls))
-    found: tuple[Drift, ...] = find_drifts(build_forest(calls), texts)
+    found = find_drifts(build_forest(calls), texts)
     return {drift.call_id: (drift.earlier_call_id, drift.drift_class) for drift in found}
 
 
@@ -89,7 +92,7 @@ def test_with_a_nonce_in_every_turn_each_tells_the_one_before_it_again() -> None
         Ask(tuple(map(answer, range(at))), answer(at), system=f"Build {1000 + at}. Be brief. Seed {50 + at}.")
         for at in range(12)
     ]
-    found = drifts(asks, tongue("toy"))
+    found = drifts(asks, TOY)
     assert found == {f"s-c{at}": (f"s-c{at - 1}", DriftClass.NONCE) for at in range(1, 12)}
 
 
@@ -102,7 +105,43 @@ def test_agents_whose_replies_all_end_alike_tell_their_own_again() -> None:
         for at in range(4)
         for system, replies in zip(systems, rounds, strict=True)
     ]
-    found = drifts(asks, tongue("toy"))
+    found = drifts(asks, TOY)
     assert {call: earlier for call, (earlier, _) in found.items()} == {
         f"s-c{at}": f"s-c{at - 9}" for at in range(9, 36)
     }
+
+
+SUMMARY = "Somebody asked twice what is in src, and was told that it holds two files, of which none is new."
+
+
+def compacted(*, kept: str, kind: CallKind = CallKind.COMPACTION) -> list[CapturedCall]:
+    """Two turns, a summary of them, and a prompt that tells the summary and `kept` again."""
+    ask = f"<|im_start|>user\nWhat is in src now, after all of that?{END}\n"
+    head = f"<|im_start|>system\nBe brief.{END}\n<|im_start|>user\n"
+    last = f"{BEGIN}{answer(1)}{END}\n"
+    first = f"{head}What is in src?{END}\n{BEGIN}{answer(0)}{END}\n{ask}"
+    prompts = [
+        (f"{head}What is in src?{END}\n{BEGIN}", answer(0), CallKind.MAIN),
+        (first + BEGIN, answer(1), CallKind.MAIN),
+        (f"{first}{last}<|im_start|>user\nSummarise all this.{END}\n{BEGIN}", SUMMARY, kind),
+        (
+            kept.format(head=head, summary=SUMMARY + END + "\n", first=first, last=last) + ask + BEGIN,
+            "Nothing.",
+            CallKind.MAIN,
+        ),
+    ]
+    return [turn(at, TOY.encode(p), Said(TOY.encode(r + END)), kind=k) for at, (p, r, k) in enumerate(prompts)]
+
+
+def test_a_summary_with_the_last_turn_behind_it_is_a_compaction() -> None:
+    """Claude Code keeps the turns of which the engine said that they were too long."""
+    assert classes(compacted(kept="{head}{summary}{last}"), TOY) == {"s-c3": ("s-c2", DriftClass.COMPACTED)}
+
+
+def test_a_summary_that_a_tool_result_tells_is_none() -> None:
+    """A page that was summed up by a side call stands behind the turn that asked for it."""
+    calls = compacted(
+        kept="<|im_start|>tools\nread, edit and find<|im_end|>\n{first}{last}<|im_start|>tool\n{summary}",
+        kind=CallKind.SUMMARY,
+    )
+    assert classes(calls, TOY) == {"s-c3": ("s-c1", DriftClass.SYSTEM_CHANGED)}
