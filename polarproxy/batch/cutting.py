@@ -41,8 +41,12 @@ def cut(samples: Sequence[Sample], max_tokens: int) -> Cut:
     trained = sum(sample.trained_tokens for sample in left)
     logprob = float(sum(_logprob(sample) for sample in left))
     long = [sample for sample in samples if len(sample.token_ids) > max_tokens]
+    parents = [_parent(sample, kept) for sample in left]
     return Cut(
-        samples=tuple(replace(sample, session_tokens=trained, session_logprob=logprob) for sample in left),
+        samples=tuple(
+            replace(sample, parent_branch=parent, shared_prefix=shared, session_tokens=trained, session_logprob=logprob)
+            for sample, (parent, shared) in zip(left, parents, strict=True)
+        ),
         rows=len(long),
         tokens=sum(len(sample.token_ids) - max_tokens for sample in long),
         trained_tokens=sum(sample.trained_tokens for sample in samples) - trained,
@@ -65,6 +69,18 @@ def _first(sample: Sample, size: int) -> Sample:
         call_ids=sample.call_ids[: int(turns.max(initial=-1)) + 1],
         shared_prefix=min(sample.shared_prefix, size),
     )
+
+
+def _parent(sample: Sample, kept: Sequence[Sample]) -> tuple[int | None, int]:
+    """The nearest row above that is not gone, and the tokens that it shares."""
+    by_branch: dict[int | None, Sample] = {other.branch_index: other for other in kept}
+    above, shared = by_branch.get(sample.parent_branch), sample.shared_prefix
+    while above is not None:
+        if above.trained_tokens:
+            return above.branch_index, shared
+        shared = min(shared, above.shared_prefix)
+        above = by_branch.get(above.parent_branch)
+    return None, 0
 
 
 def _logprob(sample: Sample) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from polarproxy.credit.estimators import SessionCredit
 from polarproxy.credit.rollouts import turn_key
 from polarproxy.errors import InvalidValue
+from polarproxy.trajectory.branches import linked
 from polarproxy.trajectory.integrity import doubts
 
 if TYPE_CHECKING:
@@ -120,10 +121,11 @@ def build_samples(
 ) -> list[Sample]:
     """The rows of a trajectory, one a branch. `credit` None: none was computed for the session.
 
-    Turns that the credit does not train are context; a branch that then trains nothing makes no row.
+    Turns that the credit does not train are context; a branch that then trains nothing makes no row, and is no row's parent.
     """
     given = SessionCredit(credit) if isinstance(credit, float | int) else credit
     rows = [row for branch in trajectory.branches if (row := _row(branch, given)).trained_tokens]
+    rows = [replace(row, branch=branch) for row, branch in zip(rows, linked(row.branch for row in rows), strict=True)]
     own = weights([row.trained_tokens for row in rows], weighting)
     logprob = sum(row.logprob for row in rows)
     tokens = sum(row.trained_tokens for row in rows)

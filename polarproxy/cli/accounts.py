@@ -82,7 +82,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         names = ", ".join(sorted(account.models))
         console.print(Text(f"the rows are of several models ({names}); --model trains one of them", style="yellow"))
     if MIXED_MODELS in account.refused_rows:
-        said = "rows were sampled by more than one model and refused; --model NAME trains the tokens of one"
+        said = "rows were sampled by more than one model; each trains the one that sampled most, the others are context"
         console.print(f"[yellow]{account.refused_rows[MIXED_MODELS]} {said}[/yellow]")
     if account.refused:
         said = "rows had turns refused; `polarproxy verify` names the calls, --no-strict keeps them"

@@ -55,6 +55,8 @@ class Rollout:
     """Whether the last turn of the main agent (of any, where only sub-agents have one) ended at the length limit."""
     unmatched: tuple[str, ...] = ()
     """Turn rewards that speak of no trained turn."""
+    ambiguous: tuple[str, ...] = ()
+    """Turn rewards of a call of which several choices were gone on from: they count for none of them."""
 
     @property
     def sampled_tokens(self) -> int:
@@ -104,18 +106,21 @@ def of_trajectory(session: Session, trajectory: Trajectory, said: Transcript | N
     mains = [turn for turn in trained if turn.node.captured.kind is not CallKind.SUBAGENT]
     last = next(reversed(mains or trained), None)
     given: dict[int, float] = {}
-    unmatched = []
+    unmatched, ambiguous = [], []
     for reward in () if session.reward is None else session.reward.turns:
-        place = _place(reward, trained)
-        if place is None:
-            unmatched.append(reward.where)
-        else:
-            given[place] = given.get(place, 0.0) + reward.value
+        match _meant(reward, trained):
+            case []:
+                unmatched.append(reward.where)
+            case [place]:
+                given[place] = given.get(place, 0.0) + reward.value
+            case _:
+                ambiguous.append(reward.where)
     return replace(
         of_session(session),
         turns=tuple(_turn(turn, given.get(place), texts.get(turn_key(turn))) for place, turn in enumerate(trained)),
         cut=last is not None and last.node.completion.finish_reason is FinishReason.LENGTH,
         unmatched=tuple(unmatched),
+        ambiguous=tuple(ambiguous),
     )
 
 
@@ -130,12 +135,19 @@ def turn_key(turn: Turn) -> TurnKey:
     return turn.node.captured.call.call_id, turn.node.completion.index
 
 
-def _place(reward: TurnReward, trained: Sequence[Turn]) -> int | None:
-    """Which trained turn is meant. Of a call with several trained choices, the first."""
+def _meant(reward: TurnReward, trained: Sequence[Turn]) -> list[int]:
+    """The trained turns that a reward may speak of. Of a call with several choices, those that were gone on from."""
+    called = list(dict.fromkeys(turn.node.captured.call.call_id for turn in trained))
+    call_id = reward.call_id
     if reward.turn is not None:
-        return reward.turn if reward.turn < len(trained) else None
-    places = (place for place, turn in enumerate(trained) if turn.node.captured.call.call_id == reward.call_id)
-    return next(places, None)
+        call_id = called[reward.turn] if reward.turn < len(called) else None
+    places = [place for place, turn in enumerate(trained) if turn.node.captured.call.call_id == call_id]
+    if len(places) < 2:
+        return places
+    prompts = [turn.node.prompt for turn in trained]
+    return [
+        place for place in places if any(prompt.startswith(trained[place].node.context) for prompt in prompts)
+    ] or places
 
 
 def _turn(turn: Turn, reward: float | None, said: SaidTurn | None) -> RolloutTurn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,37 @@ def chosen(trajectory: Trajectory, options: Options) -> Trajectory:
     """The trajectory with only the turns trained that the export is of, by their model and by its terms."""
     trajectory = of_model(trajectory, options.model)
     return keeping(trajectory, options.where.turn) if options.where.of_turns else trajectory
+
+
+def of_one_model_each(trajectory: Trajectory) -> Trajectory:
+    """The trajectory with the turns of one model trained in each branch: of its models the one that sampled most of what
+    the session trains. The others' turns are context there, and trained in a later branch of their own model that holds
+    them. Turns whose model is not known stay."""
+    sampled = _sampled_by_model(trajectory)
+    waiting: set[int] = set()
+    branches = []
+    for branch in trajectory.branches:
+        own = max(models_of(branch), key=lambda model: (sampled[model], model), default=None)
+        turns = []
+        for turn in branch.turns:
+            model, node = turn.node.captured.call.served_model, id(turn.node)
+            wanted = turn.trained or node in waiting
+            trained = wanted and model in (own, None)
+            waiting = waiting - {node} if trained else waiting | ({node} if turn.trained else set())
+            turns.append(turn if trained == turn.trained else replace(turn, trained=trained))
+        branches.append(replace(branch, turns=tuple(turns)))
+    return of_branches(trajectory, branches)
+
+
+def _sampled_by_model(trajectory: Trajectory) -> Counter[str]:
+    """How many trained tokens are of each model that is known."""
+    sampled: Counter[str] = Counter()
+    for branch in trajectory.branches:
+        for turn in branch.turns:
+            model = turn.node.captured.call.served_model
+            if turn.trained and model is not None:
+                sampled[model] += len(turn.node.completion.token_ids)
+    return sampled
 
 
 def models_of(branch: Branch) -> set[str]:

@@ -11,7 +11,7 @@ from polarproxy.batch.sample import MIXED_MODELS, Sample, build_samples
 from polarproxy.credit.collapse import observed
 from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
 from polarproxy.export.format import Taken
-from polarproxy.export.narrowing import chosen, keeping, models_of, of_branches, of_model
+from polarproxy.export.narrowing import chosen, keeping, models_of, of_model, of_one_model_each
 from polarproxy.model import CallKind
 from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import by_class
@@ -108,7 +108,7 @@ class Taking:
         account.findings.update(finding.code.value for finding in integrity.findings)
 
     def _without_refused(self, trajectory: Trajectory, rebuilt: Rebuilt, integrity: SessionIntegrity) -> Trajectory:
-        """Without the turns that contradict themselves, and without rows of several models.
+        """Without the turns that contradict themselves, and without those of a second model in one row.
 
         The rows are made again: what a refused turn stood beside is trained all the same, there or in another row.
         """
@@ -122,13 +122,12 @@ class Taking:
             again = trajectory_of(trajectory.session_id, rebuilt.forest, merge, integrity.wrong)
             trajectory = chosen(again, self.options)
         sound = len(trained_turns(trajectory))
-        kept = of_branches(trajectory, (branch for branch in trajectory.branches if len(models_of(branch)) < 2))
-        mixed = len(trajectory.branches) - len(kept.branches)
+        mixed = sum(len(models_of(branch)) > 1 for branch in trajectory.branches)
+        kept = of_one_model_each(trajectory)
         # Adding counters leaves zeros out: a report names only what happened.
         account.left_out_calls += Counter({Reason.REFUSED.value: before - sound})
         account.left_out_turns += Counter({MIXED_MODELS: sound - len(trained_turns(kept))})
         account.refused_rows += Counter({MIXED_MODELS: mixed})
-        account.refused += mixed
         return kept
 
     def _observe(self, session: Session, trajectory: Trajectory) -> None:
@@ -150,8 +149,9 @@ class Taking:
 
     def _count_turn_rewards(self, session: Session, trajectory: Trajectory) -> None:
         if session.reward is not None and session.reward.turns:
-            unmatched = len(of_trajectory(session, trajectory).unmatched)
-            self.account.warnings += Counter({"turn_reward_of_no_trained_turn": unmatched})
+            rollout = of_trajectory(session, trajectory)
+            self.account.warnings += Counter({"turn_reward_of_no_trained_turn": len(rollout.unmatched)})
+            self.account.warnings += Counter({"turn_reward_of_several_choices": len(rollout.ambiguous)})
 
     def _count(self, sample: Sample) -> None:
         account = self.account

@@ -7,7 +7,7 @@ be trained and that nothing continues makes no branch; it is listed as left out,
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from polarproxy.trajectory.eligibility import Reason, why_not, why_not_whole
@@ -105,22 +105,28 @@ class Trajectory:
 
 def prefix_merging(forest: Forest, reasons: Sequence[Reason | None]) -> Iterator[Branch]:
     """One branch from a root to each leaf; a prompt that drifted is a root, and nothing is lost or trained out of place."""
-    first_in: dict[int, int] = {}
+    trained: set[int] = set()
     for index, leaf in enumerate(_leaves(forest, reasons)):
         path = forest.ancestors(leaf)[::-1]
-        shared = [place for place in path if place in first_in]
         turns = tuple(
-            Turn(forest.nodes[place], forest.nodes[place].start, place not in first_in and reasons[place] is None)
+            Turn(forest.nodes[place], forest.nodes[place].start, place not in trained and reasons[place] is None)
             for place in path
         )
-        for place in path:
-            first_in.setdefault(place, index)
-        yield Branch(
-            index=index,
-            token_ids=forest.nodes[leaf].context,
-            turns=turns,
-            parent_branch=first_in[shared[-1]] if shared else None,
-            shared_prefix=forest.nodes[shared[-1]].stop if shared else 0,
+        trained.update(path)
+        yield Branch(index, forest.nodes[leaf].context, turns)
+
+
+def linked(branches: Iterable[Branch]) -> Iterator[Branch]:
+    """The branches, each with the one of those before it that shares its longest beginning."""
+    first_in: dict[int, int] = {}
+    for branch in branches:
+        shared = [turn for turn in branch.turns if id(turn.node) in first_in]
+        for turn in branch.turns:
+            first_in.setdefault(id(turn.node), branch.index)
+        yield replace(
+            branch,
+            parent_branch=first_in[id(shared[-1].node)] if shared else None,
+            shared_prefix=shared[-1].stop if shared else 0,
         )
 
 
@@ -142,7 +148,7 @@ def trajectory_of(
     They stay the context of what follows them, and what else a row of theirs would have trained is trained all the same.
     """
     reasons = [why_not(forest, place) or _refused(node, refused) for place, node in enumerate(forest.nodes)]
-    branches = tuple(merge(forest, reasons))
+    branches = tuple(linked(merge(forest, reasons)))
     left_out = [
         LeftOut(node.captured.call.call_id, node.completion.index, reason, len(node.completion.token_ids))
         for node, reason in zip(forest.nodes, reasons, strict=True)

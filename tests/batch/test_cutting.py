@@ -1,5 +1,7 @@
 """Rows that are cut keep their beginning and their credit; what is cut is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,3 +60,15 @@ def test_nothing_is_lost_uncounted(samples: list[Sample], size: int) -> None:
         assert {sample.session_tokens for sample in left.samples} <= {
             sum(sample.trained_tokens for sample in left.samples)
         }
+
+
+def test_a_row_whose_parent_is_gone_is_a_child_of_the_next_one_above() -> None:
+    """The second row shares two tokens with the first and trains nothing before the cut; the third is a child of it."""
+    first = row([1, 2, 3], [0, 1, 0])
+    second = replace(row([1, 2, 4, 5], [0, 0, 0, 1], branch=1), parent_branch=0, shared_prefix=2)
+    third = replace(row([1, 2, 4, 6], [0, 0, 1, 0], branch=2), parent_branch=1, shared_prefix=3)
+    kept = cut([first, second, third], 3).samples
+    assert [(one.branch_index, one.parent_branch, one.shared_prefix) for one in kept] == [(0, None, 0), (2, 0, 2)]
+    assert [(one.branch_index, one.parent_branch, one.shared_prefix) for one in cut([second, third], 3).samples] == [
+        (2, None, 0)
+    ]

@@ -329,13 +329,15 @@ def of_two_models() -> list[Call]:
     ]
 
 
-def test_a_row_of_two_models_is_refused(repository: Repository, fill: Fill) -> None:
+def test_a_row_of_two_models_trains_the_one_that_sampled_most(repository: Repository, fill: Fill) -> None:
     fill(session("a"), of_two_models(), Reward(1.0))
     fill(session("b"), [replace(one, served_model="policy") for one in two_turns()], Reward(0.0))
     strict = Collection(repository, Options())
-    assert [row.session_id for row in strict.rows()] == ["b"]
-    assert (strict.account.refused_rows, strict.account.models) == ({"mixed_models": 1}, {"policy": 1})
-    assert strict.account.left_out_turns == {"mixed_models": 2}
+    first, _ = strict.rows()
+    assert (first.token_ids.tolist(), first.loss_mask.tolist()) == ([1, 2, 3, 4, 5], [0, 0, 0, 1, 1])
+    assert (first.model, first.warnings.count("mixed_models")) == ("other", 0)
+    assert (strict.account.refused_rows, strict.account.models) == ({"mixed_models": 1}, {"other": 1, "policy": 1})
+    assert (strict.account.left_out_turns, strict.account.refused) == ({"mixed_models": 1}, 0)
     lax = Collection(repository, Options(strict=False))
     assert [row.warnings.count("mixed_models") for row in lax.rows()] == [1, 0]
     assert lax.account.models == {"several": 1, "policy": 1}
