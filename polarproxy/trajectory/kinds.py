@@ -78,9 +78,10 @@ def judge(calls: Iterable[CapturedCall], recipes: Sequence[Recipe] = (), harness
     """The kinds of one session's calls. `harness`: its name, as the session was made with it. None: nobody said."""
     given = tuple(calls)
     asked = _recipes(given, recipes, harness)
+    signing = {recipe.name for recipe in asked if any(recipe.signed(captured.call) for captured in given)}
     verdicts: dict[str, Verdict] = {}
     for captured in given:
-        told = _told(captured, asked)
+        told = _told(captured, asked, signing)
         if told is not None:
             verdicts[captured.call.call_id] = told
     side = {call_id for call_id, verdict in verdicts.items() if verdict.kind not in TRAINED_KINDS}
@@ -99,8 +100,12 @@ def _recipes(calls: Sequence[CapturedCall], recipes: Sequence[Recipe], harness: 
     return named or [recipe for recipe in recipes if any(recipe.recognises(captured.call) for captured in calls)]
 
 
-def _told(captured: CapturedCall, recipes: Sequence[Recipe]) -> Verdict | None:
-    """What somebody or something says of this call by itself. None: nothing does."""
+def _told(captured: CapturedCall, recipes: Sequence[Recipe], signing: Set[str]) -> Verdict | None:
+    """What somebody or something says of this call by itself. None: nothing does.
+
+    `signing`: the harnesses that sign their calls in this session. What an agent's own programs ask for there is not
+    theirs, however much it looks like one of their side calls.
+    """
     call, label = captured.call, captured.label
     if label is not None and label.kind is not None:
         note = f": {label.note}" if label.note else ""
@@ -109,8 +114,9 @@ def _told(captured: CapturedCall, recipes: Sequence[Recipe]) -> Verdict | None:
     if who.purpose in _PURPOSES:
         return Verdict(_PURPOSES[who.purpose], Source.HEADER, f"its headers say that it is for {who.purpose}")
     for recipe in recipes:
+        foreign = recipe.name in signing and not recipe.signed(call)
         for rule in recipe.kinds:
-            if rule.holds(call):
+            if rule.holds(call) and not (foreign and rule.is_general):
                 return Verdict(rule.kind, Source.RECIPE, f"{recipe.name} {recipe.version}: {rule.what}")
     return Verdict(CallKind.SUBAGENT, Source.HEADER, _subagent(who)) if who.is_subagent else None
 

@@ -66,6 +66,11 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         asked = (self.header, self.tools, self.only, self.json, self.streamed, self.system, self.last)
         return not self.offers and all(value is None for value in asked)
 
+    @property
+    def is_general(self) -> bool:
+        """Whether it would hold for other programs' calls too: it names no header, no tool and no words."""
+        return not self.offers and all(value is None for value in (self.header, self.only, self.system, self.last))
+
     def holds(self, call: Call) -> bool:
         """Whether it is true of this call. What is not known of a call is not true of it."""
         return self._header(call) and self._shape(call) and self.streamed in (None, call.streamed)
@@ -119,6 +124,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if any(condition.says_nothing for condition in self.recognised_by):
             raise ValueError("a harness cannot be recognised by nothing")
+
+    def signed(self, call: Call) -> bool:
+        """Whether this call carries a header by which the harness is recognised: then the harness made it."""
+        return any(condition.header is not None and condition.holds(call) for condition in self.recognised_by)
 
     def recognises(self, call: Call) -> bool:
         """Whether this call shows that the session is of this harness."""

@@ -125,7 +125,8 @@ def test_a_recipe_counts_where_its_harness_is_named_or_shows_itself() -> None:
     assert kinds(title, recipes=(RECIPE,)) == [MAIN]
     assert kinds(title, recipes=(RECIPE,), harness="X") == [TITLE]
     seen = Recipe(1, "x", "1", (Condition(header="x-x"),), RECIPE.kinds)
-    assert kinds(title, made(2, [8], headers=(("x-x", ""),)), recipes=(seen,)) == [TITLE, MAIN]
+    signed = made(1, [7], BARE, headers=(("x-x", ""),))
+    assert kinds(signed, made(2, [8]), recipes=(seen,)) == [TITLE, MAIN]
     assert judge([title], (RECIPE,), "x").verdicts["s-c1"].sentence == "x 1: names it"
 
 

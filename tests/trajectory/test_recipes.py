@@ -7,11 +7,13 @@ import pytest
 
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.errors import BadSettings
-from polarproxy.model import CallKind, Shape, opening
+from polarproxy.model import CallKind, CapturedCall, Shape, opening
+from polarproxy.trajectory.kinds import judge
 from polarproxy.trajectory.recipes import Condition, read_recipe
 from tests.trajectory.build import Said, call
 
 HEAD = 'format = 1\nname = "x"\nversion = "1"\n'
+MAIN = CallKind.MAIN
 SYSTEM = "You are a title generator. Be short."
 SHAPE = Shape(3, ("bash", "read"), False, opening(SYSTEM), opening("Say one two three four"))
 CALL = replace(call(0, [1], Said([2])), shape=SHAPE, headers=(("user-agent", "tool/1.2"), ("x-id", "7")))
@@ -96,3 +98,41 @@ def test_no_recipe_makes_work_of_a_side_call_or_the_reverse() -> None:
     """`main` is what is left when nothing says otherwise; a rule for it would hide what the others say."""
     kinds = {rule.kind for recipe in known_recipes() for rule in recipe.kinds}
     assert kinds <= {CallKind.TITLE, CallKind.SUMMARY, CallKind.COMPACTION, CallKind.PROBE, CallKind.SUBAGENT}
+
+
+SIGNED = {
+    "gemini-cli": (("user-agent", "GeminiCLI/0.61.0"),),
+    "claude-code": (("x-claude-code-session-id", "1"),),
+}
+SCRIPTS = {
+    "gemini-cli": (Shape(1, (), False, None, None), CallKind.SUMMARY),
+    "claude-code": (Shape(1, (), True, None, None), CallKind.TITLE),
+}
+
+
+@pytest.mark.parametrize("harness", SCRIPTS)
+def test_a_script_that_the_agent_runs_asks_for_no_summary_of_its_harness(harness: str) -> None:
+    """It looks like the harness's own side call, and lacks the header that those have."""
+    shape, kind = SCRIPTS[harness]
+    work = replace(call(0, [1], Said([2])), headers=SIGNED[harness], shape=SHAPE)
+    script = replace(call(1, [5], Said([6])), shape=shape, streamed=False)
+    own = replace(call(2, [7], Said([8])), headers=SIGNED[harness], shape=shape, streamed=False)
+    given = [CapturedCall(one, delivered=True) for one in (work, script, own)]
+    for name in (None, harness):
+        assert [captured.kind for captured in judge(given, known_recipes(), name).calls] == [MAIN, MAIN, kind]
+
+
+@pytest.mark.parametrize("harness", SCRIPTS)
+def test_where_no_call_is_signed_the_rules_hold_for_all(harness: str) -> None:
+    """A relay dropped the headers, and somebody named the harness."""
+    shape, kind = SCRIPTS[harness]
+    given = [call(0, [1], Said([2])), replace(call(1, [5], Said([6])), shape=shape, streamed=False)]
+    judged = judge([CapturedCall(one, delivered=True) for one in given], known_recipes(), harness)
+    assert [captured.kind for captured in judged.calls] == [MAIN, kind]
+
+
+def test_words_tell_a_side_call_whoever_sends_it() -> None:
+    work = replace(call(0, [1], Said([2])), headers=SIGNED["gemini-cli"], shape=SHAPE)
+    words = Shape(1, (), False, opening("You are a specialized system component"), None)
+    given = [CapturedCall(one, delivered=True) for one in (work, replace(call(1, [5], Said([6])), shape=words))]
+    assert judge(given, known_recipes()).calls[1].kind is CallKind.COMPACTION
