@@ -102,6 +102,10 @@ class BatchTaken(PolarproxyError):
     """A batch, or a session of one, is in somebody else's hands, or was acknowledged."""
 
 
+class PushFailed(PolarproxyError):
+    """A trainer did not take a batch that was sent to it."""
+
+
 class BadReward(PolarproxyError):
     """A reward is not a finite number, or a component of it is malformed."""
 

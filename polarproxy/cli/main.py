@@ -35,6 +35,7 @@ COMMANDS = {
     "serve": "serve",
     "demo": "demo",
     "export": "export",
+    "push": "push",
     "verify": "verify",
     "doctor": "doctor",
     "admin-key": "admin_key",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, closing
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from polarproxy.cli.desks import desk
 from polarproxy.cli.secrets import signing_key
 from polarproxy.cli.workers import listen
 from polarproxy.proxy.app import build_app, open_parts
@@ -53,7 +55,10 @@ async def _serving(settings: Settings, engine: Engine, worker: Worker | None) ->
     listener = listen(settings.host, settings.port) if worker is None else worker.listener
     number = None if worker is None else worker.number
     with closing(listener):
-        async with open_parts(settings, engine, secret, worker=number) as parts, _answering(parts, listener):
+        async with (
+            open_parts(settings, engine, secret, cache(partial(desk, engine)), worker=number) as parts,
+            _answering(parts, listener),
+        ):
             yield base_url(listener), parts
 
 

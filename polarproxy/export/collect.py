@@ -39,14 +39,16 @@ class Collection:
         recipes: Sequence[Recipe] = (),
         watch: Watch = unwatched,
         transcribe: Transcribe | None = None,
+        sessions: Sequence[Session] | None = None,
     ) -> None:
+        """`sessions`: those that are exported. None: all that the options ask for."""
         self._repository = repository
         self._recipes = recipes
         self._spellings: dict[str | None, dict[int, bytes]] = {}
-        summaries = repository.sessions(group_id=options.group_id)
-        found = [entry.session for entry in summaries]
+        summaries = repository.sessions(group_id=options.group_id) if sessions is None else []
+        found = [entry.session for entry in summaries] if sessions is None else list(sessions)
         self.sizes = {entry.session.session_id: entry.calls for entry in summaries}
-        """How many calls each session has."""
+        """How many calls each session has; of sessions that were given, nobody has counted."""
         if options.group_id is not None and not found:
             raise BadExport(
                 f"no session has the group {options.group_id!r}; `polarproxy sessions list` shows the groups"

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from polarproxy.errors import BadKey, BadRequest, BadSpool, PolarproxyError
 from polarproxy.model import Dialect
+from polarproxy.proxy import batches as batch_routes
 from polarproxy.proxy import control, fleet_control
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
 from polarproxy.proxy.bodies import read_body
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
+    from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.carry import Carrier
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
@@ -63,6 +65,10 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("GET", "/api/sessions/{session_id}/rewards", control.show_rewards),
     ("POST", "/api/policy", control.set_policy),
     ("GET", "/api/stats", control.show_stats),
+    ("GET", "/api/batches", batch_routes.show_batches),
+    ("GET", "/api/batches/next", batch_routes.next_batch),
+    ("POST", "/api/batches/{lease_id}/ack", batch_routes.acknowledge),
+    ("POST", "/api/batches/{lease_id}/release", batch_routes.release),
     ("GET", "/api/upstreams", fleet_control.list_upstreams),
     ("POST", "/api/upstreams", fleet_control.add_upstream),
     ("POST", "/api/upstreams/{id}/drain", fleet_control.drain_upstream),
@@ -72,7 +78,12 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
 
 @asynccontextmanager
 async def open_parts(
-    settings: Settings, engine: Engine, secret: bytes, *, worker: int | None = None
+    settings: Settings,
+    engine: Engine,
+    secret: bytes,
+    batches: Callable[[], BatchSource],
+    *,
+    worker: int | None = None,
 ) -> AsyncIterator[Parts]:
     """Everything a proxy needs, closed in the right order: what is queued is committed before the database goes.
 
@@ -103,6 +114,7 @@ async def open_parts(
             exact=exact,
             muster=muster,
             stats=stats,
+            batches=batches,
             spool=spool,
         )
     finally:
@@ -138,12 +150,17 @@ def _keeper(settings: Settings, engine: Engine, spool: Spool | None, arrivals: A
 def build_app(parts: Parts) -> web.Application:
     """The aiohttp application over these parts."""
     app = web.Application(client_max_size=parts.settings.max_body_mb << 20)
+    app.on_shutdown.append(partial(_end, parts))
     app.router.add_get("/healthz", _health)
     app.router.add_get("/readyz", partial(_ready, parts))
     for method, path, handler in _CONTROL:
         app.router.add_route(method, path, _guarded(parts, handler))
     app.router.add_route("*", "/{path:.*}", partial(_serve, parts))
     return app
+
+
+async def _end(parts: Parts, _app: web.Application) -> None:
+    parts.ending.set()
 
 
 async def _health(_http: web.Request) -> web.Response:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from asyncio import Event
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.keys import Signer
@@ -46,5 +50,9 @@ class Parts:
     exact: ExactPrompts
     muster: Muster
     stats: Stats
+    batches: Callable[[], BatchSource]
+    """Made when the first consumer asks; blocks then."""
+    ending: Event = field(default_factory=Event)
+    """Set when the proxy ends: nobody should be kept waiting."""
     spool: Spool | None = None
     """Takes calls while the database is away. None: they are refused then."""

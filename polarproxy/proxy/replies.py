@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from polarproxy.errors import (
+    BadExport,
     BadKey,
     BadReply,
     BadRequest,
+    BatchTaken,
     EngineTimeout,
     EngineUnreachable,
     ModelUnknown,
@@ -31,10 +33,12 @@ _FINAL = frozenset((409, 501))
 
 _STATUS: tuple[tuple[type[PolarproxyError], int], ...] = (
     (BadRequest, 400),
+    (BadExport, 400),
     (BadKey, 401),
     (NotFound, 404),
     (SessionClosed, 409),
     (StoreConflict, 409),
+    (BatchTaken, 409),
     (UpstreamInUse, 409),
     (TooLarge, 413),
     (NotOffered, 501),
