@@ -136,3 +136,7 @@ class DamagedRecord(PolarproxyError):
 
 class RuntimeFailed(PolarproxyError):
     """A runtime could not be started, or did not do what was asked of it."""
+
+
+class HarnessNotInstalled(PolarproxyError):
+    """A harness cannot be installed on this machine, or its packages could not be had."""

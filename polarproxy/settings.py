@@ -117,6 +117,8 @@ class Settings:
     prompts: Prompts = "template"
     """Where the prompts of later turns come from: `template`, the engine renders the conversation anew, as for any client;
     `exact`, they go on from the recorded tokens wherever that can be proved. A session can say otherwise."""
+    harnesses: str | None = None
+    """Folder of harness recipes of your own; one of them takes the place of ours of the same name. None: only ours."""
     websocket: bool = True
     """Whether the Responses API is served over WebSocket too; without it, clients are told to fall back (426)."""
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from polarproxy.cli.accounts import print_account
 from polarproxy.cli.output import console
-from polarproxy.cli.recipes import known_recipes
+from polarproxy.cli.recipes import harness_cache, known_harnesses, known_recipes
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings
 from polarproxy.export.collect import Collection
@@ -28,8 +28,11 @@ from polarproxy.model import SessionStatus
 from polarproxy.rollout.calculator import TASKS, CalculatorTask, total, verify
 from polarproxy.rollout.demo import model_path
 from polarproxy.rollout.embedded import EmbeddedEngine
-from polarproxy.rollout.local import HarnessResult, run_harness
-from polarproxy.rollout.recipe import Recipe, load_recipe
+from polarproxy.rollout.installing import Installed, install
+from polarproxy.rollout.running import Access, run_harness
+from polarproxy.rollout.runtimes.budget import Budget
+from polarproxy.rollout.runtimes.opening import Runtimes
+from polarproxy.rollout.runtimes.protocol import Spec
 from polarproxy.settings import Settings
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
@@ -43,8 +46,9 @@ class _Run:
     """One sample of one task, to be run against a proxy."""
 
     task: CalculatorTask
-    recipe: Recipe
+    harness: Installed
     base: str
+    runtimes: Runtimes
 
 
 def demo(
@@ -96,7 +100,8 @@ async def _rollouts(settings: Settings, upstream: str, samples: int, concurrency
     gate = asyncio.Semaphore(concurrency)
     async with running_proxy(settings) as (base, _), aiohttp.ClientSession(base) as control:
         console.print(f"proxy: {base}")
-        runs = [_Run(task, load_recipe("calculator"), base) for task in TASKS for _ in range(samples)]
+        harness, runtimes = install(known_harnesses()["calculator"], harness_cache()), Runtimes()
+        runs = [_Run(task, harness, base, runtimes) for task in TASKS for _ in range(samples)]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:
             bar = progress.add_task("rollouts", total=len(runs))
@@ -119,25 +124,21 @@ async def _post(control: aiohttp.ClientSession, path: str, body: dict[str, Any])
 
 async def _rollout(control: aiohttp.ClientSession, run: _Run) -> None:
     """A session, a harness that knows nothing but its base URL, and a reward for what it answered."""
-    task, recipe = run.task, run.recipe
+    task, recipe = run.task, run.harness.recipe
     wanted = {"task_id": task.task_id, "group_id": task.task_id, "harness": recipe.name, "model": _ALIAS}
     session = await _post(control, "/api/sessions", wanted)
     session_id = session["session_id"]
-    environment = recipe.environment(session["base_urls"]["openai"], session["api_key"], _ALIAS)
-    result = await run_harness(recipe.command_line(task.instruction), environment, _TIMEOUT_S)
-    await _post(control, f"/api/sessions/{session_id}/close", {"status": _status(result)})
-    if result.exit_code != 0:
+    access = Access(session_id=session_id, api_key=session["api_key"], model=_ALIAS)
+    spec = Spec(programs=run.harness.programs, proxy=run.base)
+    async with run.runtimes.running("local", spec) as runtime:
+        outcome = await run_harness(run.harness, runtime, access, task.instruction, Budget(_TIMEOUT_S))
+    await _post(control, f"/api/sessions/{session_id}/close", {"status": outcome.status})
+    if outcome.status is not SessionStatus.COMPLETED:
         return
-    components = verify(task, result.stdout)
+    components = verify(task, outcome.ended.stdout)
     metrics = [{"name": part.name, "value": part.value, "type": "Reward"} for part in components]
     reward = {"aggregate_reward_score": total(components), "metrics_list": metrics}
     await _post(control, f"/api/sessions/{session_id}/rewards", reward)
-
-
-def _status(result: HarnessResult) -> SessionStatus:
-    if result.timed_out:
-        return SessionStatus.TIMEOUT
-    return SessionStatus.COMPLETED if result.exit_code == 0 else SessionStatus.AGENT_ERROR
 
 
 def _export(settings: Settings, folder: Path) -> None:

@@ -41,7 +41,7 @@ COMMANDS = {
     "admin-key": "admin_key",
 }
 """Commands by the module of `polarproxy.cli` that holds the function of the same name."""
-GROUPS = ("sessions", "calls", "trajectories", "reward", "credit", "db", "upstreams")
+GROUPS = ("sessions", "calls", "trajectories", "reward", "credit", "db", "upstreams", "harness")
 """Groups of commands, each the `app` of the module of its name."""
 
 _HELP = "A transparent LLM API proxy that turns any agent harness into token-faithful training data."

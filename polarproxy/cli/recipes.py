@@ -1,26 +1,40 @@
-"""The recipes that ship with polarproxy, as far as they tell a harness's calls apart."""
+"""The recipes in force: those that ship with polarproxy, and the user's own before them (the setting `harnesses`)."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polarproxy.rollout.recipe import harnesses_folder
+from polarproxy.cli.config import load
+from polarproxy.rollout.recipes import find_harnesses
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.rebuilt import rebuild
-from polarproxy.trajectory.recipes import read_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from polarproxy.model import CapturedCall, Session
+    from polarproxy.rollout.recipes import Harness
     from polarproxy.trajectory.rebuilt import Rebuilt
     from polarproxy.trajectory.recipes import Recipe
 
 
+def known_harnesses(own: str | None = None) -> dict[str, Harness]:
+    """All of them by name; raises `BadSettings` for a recipe that is malformed. `own` None: what the settings say."""
+    folder = load({"harnesses": own}, None).harnesses
+    return find_harnesses(None if folder is None else Path(folder))
+
+
 def known_recipes() -> tuple[Recipe, ...]:
-    """All of them by name; raises `BadSettings` for one that is malformed."""
-    files = sorted(harnesses_folder().glob("*.toml"))
-    return tuple(read_recipe(file.read_bytes(), str(file)) for file in files)
+    """Their recipes; raises `BadSettings` for one that is malformed."""
+    return tuple(harness.recipe for harness in known_harnesses().values())
+
+
+def harness_cache() -> Path:
+    """Where harnesses are installed."""
+    cache = os.environ.get("POLARPROXY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "polarproxy")
+    return Path(cache).expanduser() / "harnesses"
 
 
 def rebuilt(

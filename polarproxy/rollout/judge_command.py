@@ -24,7 +24,7 @@ from polarproxy.credit.spec import Judgement
 from polarproxy.errors import JudgeFailed
 from polarproxy.rollout import confined
 from polarproxy.rollout.confined import NOT_FOUND
-from polarproxy.rollout.local import minimal_environment
+from polarproxy.rollout.runtimes.hosted import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from typing import IO
@@ -100,7 +100,8 @@ def _run(one: Component, told: bytes) -> tuple[int, str, str, bool]:
     ):
         stdin.write(told)
         stdin.seek(0)
-        environment = minimal_environment(Path(folder), {})
+        path = os.environ.get("PATH", SYSTEM_PATH)
+        environment = {"PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
         process = subprocess.Popen(
             command,
             stdin=stdin,

@@ -1,8 +1,14 @@
-"""The part of a harness's recipe that tells its calls apart (`harnesses/<name>.toml`): data, read strictly.
+"""A harness's recipe (`harnesses/<name>.toml`): how it is installed and run, and how its calls are told apart. Data, read
+strictly.
 
     format = 1
     name = "qwen-code"
     version = "0.24.4"
+    dialect = "chat"
+
+    [start]
+    command = ["qwen", "-p", "{instruction}"]
+    environment = { OPENAI_BASE_URL = "{base_url}/v1", OPENAI_API_KEY = "{api_key}", OPENAI_MODEL = "{model}" }
 
     [[recognised_by]]
     header = "user-agent"
@@ -24,7 +30,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polarproxy.errors import BadSettings
-from polarproxy.model import OPENING_WORDS, CallKind, opening
+from polarproxy.model import OPENING_WORDS, CallKind, Dialect, opening
+from polarproxy.model.harness import Check, End, Install, Start
 
 if TYPE_CHECKING:
     from polarproxy.model import Call
@@ -110,16 +117,30 @@ class Rule(Condition, frozen=True, forbid_unknown_fields=True, kw_only=True):
             raise ValueError(f"the rule for {self.what!r} has no condition")
 
 
-class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the calls of one harness are told apart."""
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One harness."""
 
     format: Literal[1]
     name: str
     version: str
-    """The version of the harness that this was read off."""
+    """The version of the harness that this was read off and tried with."""
+    about: str = ""
+    """What it is, in one sentence."""
+    dialect: Dialect | None = None
+    """What it speaks to the model. None: it may be anything."""
+    install: Install | None = None
+    """None: nothing, it is there."""
+    start: Start | None = None
+    """None: the recipe only tells calls apart."""
+    end: End = End()
+    check: Check | None = None
+    """None: it is not tried out."""
+    quirks: tuple[str, ...] = ()
+    """What a user should know, each in one sentence."""
     recognised_by: tuple[Condition, ...] = ()
     """Any of these shows that a session is of this harness, where nobody says which it is."""
     kinds: tuple[Rule, ...] = ()
+    """How its calls are told apart."""
 
     def __post_init__(self) -> None:
         if any(condition.says_nothing for condition in self.recognised_by):

@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,9 @@ import pytest
 from polarproxy.rollout.calculator import TASKS, CalculatorTask, verify
 from polarproxy.rollout.demo import model_path
 from polarproxy.rollout.embedded import EmbeddedEngine
-from polarproxy.rollout.local import HarnessResult, run_harness
+from polarproxy.rollout.runtimes.budget import Budget
+from polarproxy.rollout.runtimes.opening import Runtimes
+from polarproxy.rollout.runtimes.protocol import Ended, Spec
 
 FOLDER = Path(__file__).parents[2] / "harnesses" / "calculator"
 needs_engine = pytest.mark.skipif(
@@ -75,23 +76,11 @@ def test_a_bad_tool_call_is_told_to_the_model(agent: ModuleType) -> None:
     assert agent.use_tool(agent.ToolCall("1", "calculator", '{"expression": "1/0"}')) == "error: division by zero"
 
 
-def recipe() -> dict[str, object]:
-    return tomllib.loads((FOLDER / "recipe.toml").read_text())
-
-
-def test_the_recipe_names_what_a_runner_needs() -> None:
-    data = recipe()
-    assert (data["name"], data["dialect"]) == ("calculator", "chat")
-    command, environment = data["command"], data["environment"]
-    assert isinstance(command, list)
-    assert "{instruction}" in command
-    assert environment == {"base_url": "OPENAI_BASE_URL", "api_key": "OPENAI_API_KEY", "model": "MODEL"}
-
-
-async def solve(base_url: str, task: CalculatorTask, *extra: str) -> HarnessResult:
+async def solve(base_url: str, task: CalculatorTask, *extra: str) -> Ended:
     command = [sys.executable, str(FOLDER / "agent.py"), task.instruction, *extra]
     environment = {"OPENAI_BASE_URL": f"{base_url}/v1", "OPENAI_API_KEY": "unused", "MODEL": "demo"}
-    return await run_harness(command, environment, timeout_s=120)
+    async with Runtimes().running("local", Spec()) as runtime:
+        return await runtime.exec(command, env=environment, budget=Budget(120))
 
 
 @needs_engine

@@ -117,14 +117,14 @@ def named(name: str) -> tuple[Recipe, ...]:
     return tuple(recipe for recipe in known_recipes() if recipe.name == name)
 
 
-RECIPE = Recipe(1, "x", "1", (), (Rule(kind=TITLE, what="names it", tools=False),))
+RECIPE = Recipe(format=1, name="x", version="1", kinds=(Rule(kind=TITLE, what="names it", tools=False),))
 
 
 def test_a_recipe_counts_where_its_harness_is_named_or_shows_itself() -> None:
     title = made(1, [7], BARE)
     assert kinds(title, recipes=(RECIPE,)) == [MAIN]
     assert kinds(title, recipes=(RECIPE,), harness="X") == [TITLE]
-    seen = Recipe(1, "x", "1", (Condition(header="x-x"),), RECIPE.kinds)
+    seen = Recipe(format=1, name="x", version="1", recognised_by=(Condition(header="x-x"),), kinds=RECIPE.kinds)
     signed = made(1, [7], BARE, headers=(("x-x", ""),))
     assert kinds(signed, made(2, [8]), recipes=(seen,)) == [TITLE, MAIN]
     assert judge([title], (RECIPE,), "x").verdicts["s-c1"].sentence == "x 1: names it"

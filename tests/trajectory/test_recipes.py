@@ -75,6 +75,19 @@ BAD = {
     "a value of no header": HEAD + '[[kinds]]\nkind = "title"\nwhat = "t"\ntools = false\nstarts = "x"',
     "another format": 'format = 2\nname = "x"\nversion = "1"',
     "no name": 'format = 1\nversion = "1"',
+    "an unknown dialect": HEAD + 'dialect = "morse"',
+    "an npm package of any version": HEAD + '[install]\nnpm = ["left-pad"]',
+    "an npm package of a range": HEAD + '[install]\nnpm = ["left-pad@^1.0.0"]',
+    "a Python package of a range": HEAD + '[install]\npip = ["six>=1"]',
+    "a Python package from elsewhere": HEAD + '[install]\npip = ["six @ https://example.invalid/six.whl"]',
+    "a program outside": HEAD + '[install]\nprograms = {sh = "../../bin/sh"}',
+    "another program outside": HEAD + '[install]\nprograms = {sh = "/bin/sh"}',
+    "a version of node that is a range": HEAD + '[install]\nnode = "22"',
+    "a version of Python that is none": HEAD + '[install]\npython = "three"',
+    "no command": HEAD + "[start]\ncommand = []",
+    "a file outside the home": HEAD + '[start]\ncommand = ["a"]\n[start.files]\n"../.bashrc" = ""',
+    "a check without turns": HEAD + "[check]\nturns = []",
+    "an empty turn": HEAD + "[check]\nturns = [{}]",
     "no TOML": "format = ",
     "no text": b"\xff".decode("latin-1"),
 }
@@ -91,6 +104,7 @@ def test_the_recipes_of_all_harnesses_are_read() -> None:
     assert names == sorted(names)
     assert set(names) >= {
         *("claude-code", "codex", "qwen-code", "gemini-cli", "pi", "opencode", "mini-swe-agent", "aider"),
+        *("calculator", "shell"),
     }
 
 
