@@ -54,6 +54,10 @@ class EngineTimeout(EngineFailed):
     """The engine was silent for longer than the configured limit."""
 
 
+class Paused(PolarproxyError):
+    """Generation is paused, and the request waited for as long as one waits."""
+
+
 class EmbeddedEngineError(PolarproxyError):
     """The embedded engine is not installed, could not load its model, or did not start."""
 

@@ -26,6 +26,7 @@ _POSITIVE = (
     "store_timeout",
     "queue_size",
     "max_body_mb",
+    "pause_limit",
 )
 
 
@@ -114,6 +115,8 @@ class Settings:
     every name on as it is."""
     keepalive: float = 15.0
     """Seconds of silence in a stream after which the client gets what its dialect has for a sign of life. 0: never."""
+    pause_limit: float = 600.0
+    """Seconds that a request waits while generation is paused, before its client is told to come back."""
     prompts: Prompts = "template"
     """Where the prompts of later turns come from: `template`, the engine renders the conversation anew, as for any client;
     `exact`, they go on from the recorded tokens wherever that can be proved. A session can say otherwise."""

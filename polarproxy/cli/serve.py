@@ -69,6 +69,9 @@ def serve(
     keepalive: Annotated[
         float | None, typer.Option(help="Seconds of silence in a stream before a sign of life; 0: never.")
     ] = None,
+    pause_limit: Annotated[
+        float | None, typer.Option(help="Seconds that a request waits while generation is paused.")
+    ] = None,
     prompts: Annotated[
         str | None,
         typer.Option(help="template: the engine renders every prompt; exact: later turns go on from recorded tokens."),
@@ -107,6 +110,7 @@ def serve(
         "keep_bodies": keep_bodies,
         "model_map": model_map,
         "keepalive": keepalive,
+        "pause_limit": pause_limit,
         "prompts": prompts,
         "websocket": websocket,
     }

@@ -14,12 +14,14 @@ from aiohttp import web
 from polarproxy.errors import BadKey, BadRequest, BadSpool, PolarproxyError
 from polarproxy.model import Dialect
 from polarproxy.proxy import batches as batch_routes
-from polarproxy.proxy import control, fleet_control
+from polarproxy.proxy import control, fleet_control, pausing
 from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
 from polarproxy.proxy.exact.prompts import ExactPrompts
 from polarproxy.proxy.fleet import Fleet
+from polarproxy.proxy.forced import ForcedSampling
+from polarproxy.proxy.gate import Gate
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.keys import Signer, is_session_key
 from polarproxy.proxy.listing import serve_models
@@ -64,6 +66,9 @@ _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("POST", "/api/sessions/{session_id}/rewards", control.add_reward),
     ("GET", "/api/sessions/{session_id}/rewards", control.show_rewards),
     ("POST", "/api/policy", control.set_policy),
+    ("GET", "/api/generation", pausing.show),
+    ("POST", "/api/generation/pause", pausing.pause),
+    ("POST", "/api/generation/resume", pausing.resume),
     ("GET", "/api/stats", control.show_stats),
     ("GET", "/api/batches", batch_routes.show_batches),
     ("GET", "/api/batches/next", batch_routes.next_batch),
@@ -96,7 +101,8 @@ async def open_parts(
     timeout = settings.store_timeout if spool is None else patience(settings.store_timeout)
     arrivals = arrivals_of(engine, repository, timeout, spool)
     writer = _keeper(settings, engine, spool, arrivals)
-    muster = Muster(engine, fleet, writer, stats, exact, worker)
+    gate = Gate(settings.pause_limit)
+    muster = Muster(engine, fleet, writer, stats, exact, gate, worker)
     try:
         latest = max(settings.policy_version, repository.latest_policy_version())
         arrivals.policy_version = repository.set_policy_version(latest)
@@ -115,6 +121,8 @@ async def open_parts(
             muster=muster,
             stats=stats,
             batches=batches,
+            gate=gate,
+            forced=ForcedSampling(repository),
             spool=spool,
         )
     finally:

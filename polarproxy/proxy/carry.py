@@ -10,12 +10,14 @@ from polarproxy.errors import (
     BadReply,
     EngineTimeout,
     EngineUnreachable,
+    Paused,
     PolarproxyError,
     StoreConflict,
     StoreUnavailable,
 )
 from polarproxy.model import CallStatus, FallbackReason, PromptOutcome
 from polarproxy.proxy import headers
+from polarproxy.proxy.gate import WaitingOutlet
 from polarproxy.proxy.keepalive import KeepAlive
 from polarproxy.proxy.relay import StreamRelay
 from polarproxy.proxy.replies import Refusal, refusal, status_of
@@ -85,12 +87,17 @@ class Carrier:
         except _STORE_ERRORS as error:
             self.parts.stats.store_failures += 1
             return await self._refuse(refusal(error))
+        except Paused as error:
+            self._record_lost(CallStatus.TIMEOUT, str(error))
+            return await self._refuse(refusal(error))
         except Exception as error:  # a fault of ours must not cost the record of what was sampled until then
             self._record_lost(CallStatus.ENGINE_ERROR, f"polarproxy failed: {error!r}")
             raise
 
     async def _ask(self) -> web.StreamResponse:
         exchange = self.exchange
+        if self.parts.gate.paused:
+            await self._wait()
         upstream = await self._send()
         # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
         exchange.plan = replace(exchange.plan, body=b"")
@@ -105,6 +112,13 @@ class Carrier:
             if upstream.status != 200:
                 return await self._refused(upstream, body)
             return await self._answer(upstream, body)
+
+    async def _wait(self) -> None:
+        """Until generation is resumed; what is sampled then is stamped with the version of then."""
+        self.outlet = waiting = WaitingOutlet(self.outlet, self.speech)
+        await self.parts.gate.pass_through(waiting, self.parts.settings.keepalive)
+        await self.parts.arrivals.catch_up()
+        self.exchange.policy_version = self.parts.recorder.policy_version
 
     async def _send(self) -> Answer:
         """Never again what an engine may have taken: it would sample twice, and only one of the two would be recorded."""

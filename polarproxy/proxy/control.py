@@ -15,6 +15,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from polarproxy.credit.given import GivenReward
 from polarproxy.errors import BadReply, BadRequest, BadReward, EngineFailed, NotOffered, StoreConflict, StoreUnavailable
 from polarproxy.model import PromptMode, Session, SessionStatus
+from polarproxy.proxy.forced import METADATA as FORCED
+from polarproxy.proxy.forced import read_forced
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
 from polarproxy.store.spooling import patience
@@ -36,6 +38,8 @@ class NewSession(msgspec.Struct, forbid_unknown_fields=True):
     harness: str | None = None
     model: str | None = None
     prompts: PromptMode | None = None
+    sampling: dict[str, int | float] = {}
+    """Parameters that every request of the session is sent with, whatever its client asks for."""
     metadata: dict[str, str] = {}
 
 
@@ -100,6 +104,7 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
     session_id = new_id("s") if wanted.session_id is None else wanted.session_id
     if not is_session_id(session_id):
         raise BadRequest(f"{session_id!r} cannot name a session; use up to 128 letters, digits, '.', '_' and '-'")
+    metadata = wanted.metadata | ({FORCED: read_forced(wanted.sampling)} if wanted.sampling else {})
     session = Session(
         session_id=session_id,
         created_at=datetime.now(UTC),
@@ -108,12 +113,13 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
         harness=wanted.harness,
         model=wanted.model,
         prompts=wanted.prompts,
-        metadata=tuple(sorted(wanted.metadata.items())),
+        metadata=tuple(sorted(metadata.items())),
     )
     if wanted.prompts is PromptMode.EXACT:
         await _require_exact_prompts(parts)
     await _add_session(parts, session, named=wanted.session_id is not None)
     parts.arrivals.made(session_id, session.prompts)
+    parts.forced.made(session_id, metadata)
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
 
 

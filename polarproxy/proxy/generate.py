@@ -14,6 +14,7 @@ from polarproxy.proxy.carry import Carrier
 from polarproxy.proxy.exact.modes import asked_mode
 from polarproxy.proxy.exact.prompted import Prompted
 from polarproxy.proxy.exchange import Exchange
+from polarproxy.proxy.forced import force
 from polarproxy.proxy.planning import CHAT_ROUTE, plan_for
 from polarproxy.store.ids import new_id
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.roots import Place
     from polarproxy.proxy.upstream import Upstream
     from polarproxy.proxy.visit import Said, Visit
+    from polarproxy.wire.chat.fields import Fields
 
 
 async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, keep_reply: bool = False) -> Carrier:
@@ -44,7 +46,9 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     if isinstance(asked, Loss):
         asking.losses.append(asked)
     session_id, origin, place = _session(parts, visit, said, asking)
-    upstream, facts, plan = await _engine_for(parts, asking, session_id)
+    # A conversation that names no session was made with nothing.
+    forced = {} if place is not None else await parts.forced.of(session_id)
+    upstream, facts, plan = await _engine_for(parts, asking, session_id, forced)
     sent, query = _to_engine(parts, visit, asking)
     arrived = await parts.arrivals.arrive(session_id)
     exchange = Exchange(
@@ -59,24 +63,29 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
         policy_version=parts.recorder.policy_version,
         prompted=Prompted() if _is_exact(parts, asked, session_id, asking) else None,
     )
-    return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood))
+    return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood, forced))
 
 
-async def _engine_for(parts: Parts, asking: Asking, session_id: str) -> tuple[Upstream, EngineFacts, Plan]:
+async def _engine_for(
+    parts: Parts, asking: Asking, session_id: str, forced: Fields
+) -> tuple[Upstream, EngineFacts, Plan]:
     """The session's engine, and how it is to be asked."""
     chosen = await parts.fleet.choose(session_id, asking.model)
     facts = await chosen.upstream.facts()
     serve_as(asking, chosen.model)
+    force(asking, forced)
     fit(asking, facts)
     earlier = parts.recorder.prompts.of(session_id)
     plan = plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
     return chosen.upstream, facts, plan
 
 
-async def _turn(parts: Parts, understood: Callable[[], Asking], exchange: Exchange, tried: Container[Upstream]) -> bool:
+async def _turn(
+    parts: Parts, understood: Callable[[], Asking], forced: Fields, exchange: Exchange, tried: Container[Upstream]
+) -> bool:
     """Turns a call of which nothing was sent to the engine that has its session now, unless that was tried."""
     asking = understood()
-    upstream, facts, plan = await _engine_for(parts, asking, exchange.session.session_id)
+    upstream, facts, plan = await _engine_for(parts, asking, exchange.session.session_id, forced)
     if upstream in tried:
         return False
     exchange.asking, exchange.upstream, exchange.facts, exchange.plan = asking, upstream, facts, plan

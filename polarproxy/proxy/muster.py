@@ -18,16 +18,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.database import reason
 from polarproxy.store.ids import new_id
-from polarproxy.store.roster import Roster
+from polarproxy.store.roster import ALL, Roster, UpstreamState
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
+    from polarproxy.proxy.gate import Gate
     from polarproxy.proxy.parts import Stats
     from polarproxy.store.keeper import Keeper
-    from polarproxy.store.roster import Seen, UpstreamState
+    from polarproxy.store.roster import Seen
 
 _PERIOD_S = 1.0
 
@@ -62,8 +63,16 @@ class Muster:
     """This process among those that share the database."""
 
     def __init__(
-        self, engine: Engine, fleet: Fleet, writer: Keeper, stats: Stats, exact: ExactPrompts, worker: int | None
+        self,
+        engine: Engine,
+        fleet: Fleet,
+        writer: Keeper,
+        stats: Stats,
+        exact: ExactPrompts,
+        gate: Gate,
+        worker: int | None,
     ) -> None:
+        self._gate = gate
         self._roster = Roster(engine, new_id("p")) if engine.dialect.name == "postgresql" else None
         self._fleet, self._writer, self._stats, self._exact, self._worker = fleet, writer, stats, exact, worker
         self._changes: dict[str, UpstreamState] = {}
@@ -113,7 +122,20 @@ class Muster:
                 except SQLAlchemyError as error:
                     raise StoreUnavailable(f"the change could not be told to the others: {reason(error)}") from error
             self._changes[name] = state
-            await self._fleet.change(self._changes)
+            await self._apply()
+
+    async def pause(self, *, paused: bool) -> None:
+        """Pauses or resumes generation, everywhere before this returns. Raises `StoreUnavailable`."""
+        await self.change(ALL, UpstreamState.PAUSED if paused else UpstreamState.ACTIVE)
+        if self.others:
+            await asyncio.sleep(2 * _PERIOD_S)
+
+    async def _apply(self) -> None:
+        if self._changes.get(ALL) is UpstreamState.PAUSED:
+            self._gate.close()
+        else:
+            self._gate.open()
+        await self._fleet.change({name: state for name, state in self._changes.items() if name != ALL})
 
     async def _tell(self) -> None:
         assert self._roster is not None
@@ -133,7 +155,7 @@ class Muster:
     async def _take(self, seen: Seen) -> None:
         self._changes = dict(seen.changes)
         self.others = tuple(report for text in seen.others if (report := _read(text)) is not None)
-        await self._fleet.change(self._changes)
+        await self._apply()
 
     def _told(self) -> str:
         return msgspec.json.encode(self.own()).decode()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
+    from polarproxy.proxy.forced import ForcedSampling
+    from polarproxy.proxy.gate import Gate
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.muster import Muster
     from polarproxy.proxy.recorder import Recorder
@@ -50,6 +52,8 @@ class Parts:
     exact: ExactPrompts
     muster: Muster
     stats: Stats
+    gate: Gate
+    forced: ForcedSampling
     batches: Callable[[], BatchSource]
     """Made when the first consumer asks; blocks then."""
     ending: Event = field(default_factory=Event)

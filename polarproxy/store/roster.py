@@ -46,10 +46,14 @@ class UpstreamState(StrEnum):
     DRAINING = "draining"
     """It takes no new calls."""
     REMOVED = "removed"
+    PAUSED = "paused"
+    """Generation is; said of all of them together."""
     CUT = "cut"
     """Removed, and the calls that it was busy with were broken off."""
 
 
+ALL = ""
+"""The name under which something is decided on all upstreams together."""
 _STATES = frozenset(UpstreamState)
 """A newer version may know more of them; what this one does not know it leaves alone."""
 

@@ -36,7 +36,7 @@ async def another(one: Rig, url: str) -> AsyncIterator[tuple[Muster, Any]]:
     parts = one.parts
     async with AsyncExitStack() as stack:
         stack.callback(engine.dispose)
-        muster = Muster(engine, parts.fleet, parts.writer, parts.stats, parts.exact, 7)
+        muster = Muster(engine, parts.fleet, parts.writer, parts.stats, parts.exact, parts.gate, 7)
         await muster.start()
         stack.push_async_callback(muster.close)
         yield muster, engine.connect

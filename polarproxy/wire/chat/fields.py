@@ -6,7 +6,7 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -66,6 +66,10 @@ class ChatRequest:
         """How many choices the reply will have."""
         return self.sampling.n
 
+    def resampled(self) -> ChatRequest:
+        """The same request, after its fields were changed."""
+        return replace(self, sampling=read_sampling(self.fields))
+
     def messages(self) -> list[msgspec.Raw]:
         """Each message as the bytes that came in; empty when `messages` is not a list."""
         return _member(self.fields, "messages", _list) or []
@@ -83,7 +87,7 @@ def read_request(body: bytes) -> ChatRequest:
         model=_member(fields, "model", _text),
         stream=_is_true(fields.get("stream")),
         stream_usage=_wants_usage(fields),
-        sampling=_read_sampling(fields),
+        sampling=read_sampling(fields),
         caveat=_read_caveat(fields),
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
@@ -104,7 +108,8 @@ def _wants_usage(fields: Fields) -> bool:
     return options is not None and _is_true(options.get("include_usage"))
 
 
-def _read_sampling(fields: Fields) -> Sampling:
+def read_sampling(fields: Fields) -> Sampling:
+    """What a request says of sampling; what cannot be read is the engine's to refuse."""
     seed = _member(fields, "seed", _any_integer)
     max_completion_tokens = _member(fields, "max_completion_tokens", _integer)
     return Sampling(

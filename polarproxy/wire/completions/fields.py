@@ -47,6 +47,10 @@ class CompletionRequest:
         """How many choices the reply will have."""
         return self.sampling.n * self.prompts
 
+    def resampled(self) -> CompletionRequest:
+        """The same request, after its fields were changed."""
+        return replace(self, sampling=chat.read_sampling(self.fields))
+
     def messages(self) -> list[msgspec.Raw]:
         """Always empty: a prompt is one text, in which what came before cannot be told from what is new.
 

@@ -1,0 +1,82 @@
+"""Sampling parameters that a session was made with: every request of it is sent with them, whatever its client asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy.exc import DBAPIError
+
+from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
+from polarproxy.model import Loss, Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polarproxy.proxy.asking import Asking
+    from polarproxy.store.repository import Repository
+    from polarproxy.wire.chat.fields import Fields
+
+METADATA = "polarproxy.sampling"
+"""Under this name a session's metadata holds them, as JSON."""
+NAMES = tuple(field.name for field in fields(Sampling) if field.name not in ("n", "logprobs_mode"))
+_KEPT = 65_536
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_forced(given: Mapping[str, float | int]) -> str:
+    """As metadata; raises `BadRequest` for a name that is no sampling parameter."""
+    unknown = sorted(given.keys() - set(NAMES))
+    if unknown:
+        raise BadRequest(f"sampling: there is no parameter {unknown[0]!r}; there are {', '.join(NAMES)}")
+    return msgspec.json.encode(given).decode()
+
+
+class ForcedSampling:
+    """What is forced upon the sessions that made calls lately, read from the store on first sight."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._known: OrderedDict[str, Fields] = OrderedDict()
+
+    def made(self, session_id: str, metadata: Mapping[str, str]) -> None:
+        """The session was just made."""
+        self._keep(session_id, _fields.decode(metadata[METADATA]) if METADATA in metadata else {})
+
+    async def of(self, session_id: str) -> Fields:
+        """By the name of the parameter; empty: its clients choose. Raises `StoreUnavailable`."""
+        if session_id not in self._known:
+            try:
+                session = await asyncio.to_thread(self._repository.session, session_id)
+            except NotFound:
+                # Its first call makes it, with nothing forced.
+                self._keep(session_id, {})
+            except DBAPIError as error:
+                raise StoreUnavailable(f"the store cannot be read: {error.orig}") from error
+            else:
+                self.made(session_id, dict(session.metadata))
+        return self._known[session_id]
+
+    def _keep(self, session_id: str, forced: Fields) -> None:
+        self._known[session_id] = forced
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+
+def force(asking: Asking, forced: Fields) -> None:
+    """Asks with these parameters; what the client asked for instead is among the losses."""
+    if not forced:
+        return
+    asked = asking.request.fields
+    for name in forced:
+        for own in _LIMITS if name == "max_tokens" else (name,):
+            before = asked.pop(own, None)
+            if before is not None and bytes(before) != bytes(forced[name]):
+                said, meant = bytes(before)[:40].decode(errors="replace"), bytes(forced[name]).decode()
+                asking.losses.append(Loss(own, f"the session is sampled with {meant}, not {said}"))
+    asked.update(forced)
+    asking.request = asking.request.resampled()
