@@ -47,7 +47,7 @@ from polarproxy.wire.responses.items import read_head
 from polarproxy.wire.surrogates import whole_characters
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from sqlalchemy import Engine
 
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from polarproxy.store.keeper import Keeper
 
 _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
+Route: TypeAlias = tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]
+"""Method, path and handler of a control route that is not the proxy's own."""
 
 _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("POST", "/api/sessions", control.make_session),
@@ -155,20 +157,28 @@ def _keeper(settings: Settings, engine: Engine, spool: Spool | None, arrivals: A
         raise
 
 
-def build_app(parts: Parts) -> web.Application:
-    """The aiohttp application over these parts."""
+def build_app(parts: Parts, more: Sequence[Route] = ()) -> web.Application:
+    """The aiohttp application over these parts. `more`: control routes of others, guarded as our own are."""
     app = web.Application(client_max_size=parts.settings.max_body_mb << 20)
     app.on_shutdown.append(partial(_end, parts))
     app.router.add_get("/healthz", _health)
     app.router.add_get("/readyz", partial(_ready, parts))
     for method, path, handler in _CONTROL:
         app.router.add_route(method, path, _guarded(parts, handler))
+    for method, path, other in more:
+        app.router.add_route(method, path, _guarded(parts, partial(_ours, other)))
     app.router.add_route("*", "/{path:.*}", partial(_serve, parts))
     return app
 
 
 async def _end(parts: Parts, _app: web.Application) -> None:
     parts.ending.set()
+
+
+async def _ours(
+    other: Callable[[web.Request], Awaitable[web.StreamResponse]], _parts: Parts, http: web.Request
+) -> web.StreamResponse:
+    return await other(http)
 
 
 async def _health(_http: web.Request) -> web.Response:

@@ -1,0 +1,1 @@
+"""Rollouts as a service: tasks are submitted, run in stages, judged, and survive a restart."""
