@@ -38,10 +38,16 @@ KEY_HEADER = "Idempotency-Key"
 class TaskRoutes:
     """Submitting, looking, cancelling, listening. `wake` is called when there is something to do."""
 
-    def __init__(self, store: TaskStore, check: Callable[[TaskRequest], None], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: TaskStore,
+        check: Callable[[TaskRequest], None],
+        wake: Callable[[], None],
+        ending: asyncio.Event,
+    ) -> None:
         self._store, self._check, self._wake = store, check, wake
-        self.closing = asyncio.Event()
-        """Set when the service ends: those who listen are let go."""
+        self._ending = ending
+        """Set when the proxy ends: those who listen are let go."""
 
     @property
     def all(self) -> tuple[Route, ...]:
@@ -114,7 +120,7 @@ class TaskRoutes:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(http)
         silent = 0.0
-        while not self.closing.is_set():
+        while not self._ending.is_set():
             events = await self._ask(self._store.events, last)
             wanted = [event for event in events if http.query.get("task") in (None, event.task_id)]
             silent = 0.0 if wanted else silent + _LOOK_S
@@ -124,7 +130,7 @@ class TaskRoutes:
             last = events[-1].event_id if events else last
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
-                    await self.closing.wait()
+                    await self._ending.wait()
         return response
 
     async def _shown(self, task_id: str) -> web.Response:

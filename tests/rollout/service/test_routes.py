@@ -48,10 +48,11 @@ async def _refusing(request: web.Request, handler: Any) -> web.StreamResponse:
 @asynccontextmanager
 async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Service, str]]:
     async with service(folder, **more) as made:
-        routes = TaskRoutes(made.store, lambda _: None, made.runner.wake)
+        ending = asyncio.Event()
+        routes = TaskRoutes(made.store, lambda _: None, made.runner.wake, ending)
         async with listening(routes.all) as base:
             yield made, base
-            routes.closing.set()
+            ending.set()
 
 
 async def ask(method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
