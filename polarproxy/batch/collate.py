@@ -33,9 +33,13 @@ class PaddedBatch:
     loss_mask: NDArray[np.uint8]
     """`[B, T]`; 0 on padding."""
     rollout_logprobs: NDArray[np.float32]
-    """`[B, T]`; 0 where the mask is 0, since a NaN would spread through a masked sum."""
+    """`[B, T]`; 0 where not sampled, not known or not finite, since a NaN would spread through a masked sum."""
     advantages: NDArray[np.float32] | None
     """`[B, T]`. None: no credit was computed."""
+    policy_versions: NDArray[np.int32]
+    """`[B, T]`; −1 where not sampled."""
+    turn_index: NDArray[np.int32]
+    """`[B, T]`; −1 where not sampled."""
     loss_weight: NDArray[np.float32]
     """`[B]`"""
 
@@ -53,9 +57,13 @@ class PackedBatch:
     loss_mask: NDArray[np.uint8]
     """`[T]`"""
     rollout_logprobs: NDArray[np.float32]
-    """`[T]`; 0 where the mask is 0."""
+    """`[T]`; 0 where not sampled, not known or not finite."""
     advantages: NDArray[np.float32] | None
     """`[T]`. None: no credit was computed."""
+    policy_versions: NDArray[np.int32]
+    """`[T]`; −1 where not sampled."""
+    turn_index: NDArray[np.int32]
+    """`[T]`; −1 where not sampled."""
     loss_weight: NDArray[np.float32]
     """`[N]`"""
 
@@ -68,49 +76,51 @@ def _credits(samples: Sequence[Sample]) -> list[NDArray[np.float32]] | None:
     return given or None
 
 
-def _masked_logprobs(sample: Sample) -> NDArray[np.float32]:
-    return np.where(sample.loss_mask == 1, sample.rollout_logprobs, np.float32(0))
+def _finite_logprobs(sample: Sample) -> NDArray[np.float32]:
+    return np.where(np.isfinite(sample.rollout_logprobs), sample.rollout_logprobs, np.float32(0))
 
 
-def _fill(rows: Sequence[NDArray[S]], size: int, value: float = 0) -> NDArray[S]:
-    array = np.full((len(rows), size), value, rows[0].dtype)
+def _fill(rows: Sequence[NDArray[S]], size: int, kind: type[S], value: float = 0) -> NDArray[S]:
+    array = np.full((len(rows), size), value, kind)
     for place, row in enumerate(rows):
         array[place, : len(row)] = row
     return array
 
 
-def pad(samples: Sequence[Sample], pad_token_id: int = 0) -> PaddedBatch:
-    """A padded batch; raises `InvalidValue` for no rows."""
-    if not samples:
-        raise InvalidValue("a batch needs at least one row")
-    size = max(len(sample.token_ids) for sample in samples)
+def _join(rows: Sequence[NDArray[S]], kind: type[S]) -> NDArray[S]:
+    return np.concatenate([np.zeros(0, kind), *rows])
 
+
+def pad(samples: Sequence[Sample], pad_token_id: int = 0) -> PaddedBatch:
+    """A padded batch; of no rows it is `[0, 0]`. Raises `InvalidValue` when only some rows have advantages."""
     lengths = [len(sample.token_ids) for sample in samples]
-    credit = _credits(samples)
+    size, credit = max(lengths, default=0), _credits(samples)
     return PaddedBatch(
-        input_ids=_fill([sample.token_ids for sample in samples], size, pad_token_id),
-        attention_mask=_fill([np.ones(length, np.uint8) for length in lengths], size),
-        position_ids=_fill([np.arange(length, dtype=np.int32) for length in lengths], size),
-        loss_mask=_fill([sample.loss_mask for sample in samples], size),
-        rollout_logprobs=_fill([_masked_logprobs(sample) for sample in samples], size),
-        advantages=None if credit is None else _fill(credit, size),
+        input_ids=_fill([sample.token_ids for sample in samples], size, np.int32, pad_token_id),
+        attention_mask=_fill([np.ones(length, np.uint8) for length in lengths], size, np.uint8),
+        position_ids=_fill([np.arange(length, dtype=np.int32) for length in lengths], size, np.int32),
+        loss_mask=_fill([sample.loss_mask for sample in samples], size, np.uint8),
+        rollout_logprobs=_fill([_finite_logprobs(sample) for sample in samples], size, np.float32),
+        advantages=None if credit is None else _fill(credit, size, np.float32),
+        policy_versions=_fill([sample.policy_versions for sample in samples], size, np.int32, -1),
+        turn_index=_fill([sample.turn_index for sample in samples], size, np.int32, -1),
         loss_weight=np.asarray([sample.loss_weight for sample in samples], np.float32),
     )
 
 
 def pack(samples: Sequence[Sample]) -> PackedBatch:
-    """All rows in one sequence, in order; raises `InvalidValue` for no rows."""
-    if not samples:
-        raise InvalidValue("a batch needs at least one row")
+    """All rows in one sequence, in order; of no rows it is `[0]`. Raises `InvalidValue` when only some have advantages."""
     lengths = np.asarray([len(sample.token_ids) for sample in samples], np.int32)
     credit = _credits(samples)
     return PackedBatch(
-        input_ids=np.concatenate([sample.token_ids for sample in samples]),
-        position_ids=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+        input_ids=_join([sample.token_ids for sample in samples], np.int32),
+        position_ids=_join([np.arange(length, dtype=np.int32) for length in lengths], np.int32),
         cu_seqlens=np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)]),
-        loss_mask=np.concatenate([sample.loss_mask for sample in samples]),
-        rollout_logprobs=np.concatenate([_masked_logprobs(sample) for sample in samples]),
-        advantages=None if credit is None else np.concatenate(credit),
+        loss_mask=_join([sample.loss_mask for sample in samples], np.uint8),
+        rollout_logprobs=_join([_finite_logprobs(sample) for sample in samples], np.float32),
+        advantages=None if credit is None else _join(credit, np.float32),
+        policy_versions=_join([sample.policy_versions for sample in samples], np.int32),
+        turn_index=_join([sample.turn_index for sample in samples], np.int32),
         loss_weight=np.asarray([sample.loss_weight for sample in samples], np.float32),
     )
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polarproxy.batch.collate import pack, pad
-from polarproxy.errors import BadExport
+from polarproxy.batch.sample import FORMAT_VERSION
 from polarproxy.export.format import rows_of
 from polarproxy.export.report import encode_report
 
@@ -19,18 +18,17 @@ PADDED, PACKED = "padded", "packed"
 
 
 def write_torch(path: Path, sessions: Iterable[Taken], context: Context) -> None:
-    """A dict of tensors, right-padded or packed with `cu_seqlens`, with the report as JSON text."""
+    """The content of a `GRPOBatch`, right-padded or packed, with the report as JSON text.
+
+    A batch is in memory as a whole, so that a large export is one of many files (`--shards`).
+    """
     import torch
 
-    from polarproxy.batch.torch import to_tensors
+    from polarproxy.batch.torch import GRPOBatch
 
     samples = list(rows_of(sessions))
-    if not samples:
-        raise BadExport(
-            "there are no rows to make tensors of; `polarproxy export` with another format shows the report"
-        )
-    tensors = to_tensors(pack(samples) if context.form == PACKED else pad(samples))
+    batch = GRPOBatch.packed(samples) if context.form == PACKED else GRPOBatch.padded(samples)
     report = encode_report(context.account).decode()
     # By a file, not by its name, which would stand in the archive.
     with path.open("wb") as file:
-        torch.save({**tensors, "report": report, "format_version": samples[0].format_version}, file)
+        torch.save(batch.content() | {"report": report, "format_version": FORMAT_VERSION}, file)

@@ -74,10 +74,11 @@ def test_a_bad_logprob_of_an_untrained_token_does_not_spread() -> None:
     assert pad([sample]).rollout_logprobs.tolist() == [[0.0, -0.5]]
 
 
-def test_no_rows_are_no_batch() -> None:
-    for make in (pad, pack):
-        with pytest.raises(InvalidValue, match="at least one row"):
-            make([])
+def test_no_rows_are_a_batch_all_the_same() -> None:
+    padded, packed = pad([]), pack([])
+    assert {array.shape for array in (padded.input_ids, padded.loss_mask, padded.turn_index)} == {(0, 0)}
+    assert (packed.input_ids.shape, packed.cu_seqlens.tolist()) == ((0,), [0])
+    assert (padded.advantages, padded.input_ids.dtype, packed.rollout_logprobs.dtype) == (None, np.int32, np.float32)
 
 
 def test_credit_is_for_all_rows_or_for_none() -> None:
