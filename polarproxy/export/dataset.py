@@ -42,8 +42,8 @@ class GRPODataset(IterableDataset):  # type: ignore[misc]  # torch is not always
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        """`source`: files (names may hold `*`), or `polarproxy.cli.stored.stored(URL)`. `seed`: None keeps the order. `rank` and
-        `world_size` go together.
+        """`source`: files (names may hold `*`), or `polarproxy.cli.stored.stored(URL)`. `seed`: None keeps the order. `rank`
+        and `world_size` go together.
 
         Raises `BadExport` when there are no such files.
         """
