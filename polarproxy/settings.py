@@ -85,7 +85,8 @@ class Settings:
     upstream_key: str | None = None
     """API key sent to the engine. None: the client's own Authorization header is passed on, unless it is a session key."""
     auth: AuthMode = "auto"
-    """`required` serves signed session keys only; `auto` is `required` as soon as `host` is not a loopback address."""
+    """`required` serves signed session keys only; `auto` is `required` as soon as `host` is not a loopback address, or there
+    is a task service."""
     admin_key: str | None = None
     """Key of the control routes. None: one is derived from the signing key, and asked for when auth is required."""
     key_file: str | None = None
@@ -115,6 +116,10 @@ class Settings:
     every name on as it is."""
     keepalive: float = 15.0
     """Seconds of silence in a stream after which the client gets what its dialect has for a sign of life. 0: never."""
+    rollouts: int = 0
+    """Rollouts that the task service runs at once. 0: there is no task service here."""
+    runtime: str = ""
+    """Where its harnesses run, unless a task says otherwise. Empty: the best that works here."""
     pause_limit: float = 600.0
     """Seconds that a request waits while generation is paused, before its client is told to come back."""
     prompts: Prompts = "template"
@@ -136,6 +141,8 @@ class Settings:
         for name in (*_POSITIVE, "keepalive"):
             if not isfinite(getattr(self, name)):
                 raise BadSettings(f"{name} must be a finite number, not {getattr(self, name)}")
+        if self.rollouts < 0:
+            raise BadSettings(f"rollouts must be 0 or more, not {self.rollouts}")
         if self.keepalive < 0:
             raise BadSettings(f"keepalive must be 0 or more seconds, not {self.keepalive}")
         if not _is_one_line(self.upstream_key or ""):
@@ -159,4 +166,6 @@ class Settings:
     @property
     def auth_required(self) -> bool:
         """Whether only signed session keys are served."""
-        return self.auth == "required" or (self.auth == "auto" and self.host not in LOOPBACK_HOSTS)
+        # What a harness runs could otherwise reach the sessions of others, and the control routes.
+        exposed = self.host not in LOOPBACK_HOSTS or self.rollouts > 0
+        return self.auth == "required" or (self.auth == "auto" and exposed)

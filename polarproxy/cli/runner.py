@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from polarproxy.cli.desks import desk
+from polarproxy.cli.rollouts import NO_TASKS, RolloutService
 from polarproxy.cli.secrets import signing_key
 from polarproxy.cli.workers import listen
 from polarproxy.proxy.app import build_app, open_parts
@@ -17,11 +18,12 @@ from polarproxy.store.migrate import upgrade
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from sqlalchemy import Engine
 
     from polarproxy.cli.workers import Worker
+    from polarproxy.proxy.app import Route
     from polarproxy.proxy.parts import Parts
     from polarproxy.settings import Settings
 
@@ -57,17 +59,29 @@ async def _serving(settings: Settings, engine: Engine, worker: Worker | None) ->
     with closing(listener):
         async with (
             open_parts(settings, engine, secret, cache(partial(desk, engine)), worker=number) as parts,
-            _answering(parts, listener),
+            _with_tasks(parts, engine, listener),
         ):
             yield base_url(listener), parts
 
 
 @asynccontextmanager
-async def _answering(parts: Parts, listener: socket.socket) -> AsyncIterator[None]:
+async def _with_tasks(parts: Parts, engine: Engine, listener: socket.socket) -> AsyncIterator[None]:
+    """Serves, and runs tasks if that is wanted. What runs is ended while the proxy still answers."""
+    if not parts.settings.rollouts:
+        async with _answering(parts, listener, NO_TASKS):
+            yield
+        return
+    service = RolloutService(parts, engine, base_url(listener))
+    async with _answering(parts, listener, service.routes), service.running():
+        yield
+
+
+@asynccontextmanager
+async def _answering(parts: Parts, listener: socket.socket, more: Sequence[Route]) -> AsyncIterator[None]:
     # A handler is cancelled when its client leaves: that is how the engine is freed at once.
     # Bodies are decompressed by us, within the limit for their size.
     runner = web.AppRunner(
-        build_app(parts),
+        build_app(parts, more),
         handler_cancellation=True,
         access_log=None,
         shutdown_timeout=_SHUTDOWN_S,

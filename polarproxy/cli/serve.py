@@ -69,6 +69,13 @@ def serve(
     keepalive: Annotated[
         float | None, typer.Option(help="Seconds of silence in a stream before a sign of life; 0: never.")
     ] = None,
+    rollouts: Annotated[
+        int | None, typer.Option(help="Run tasks (POST /api/tasks): so many harnesses at once; default: none.")
+    ] = None,
+    harnesses: Annotated[
+        str | None, typer.Option(help="Folder of harness recipes of your own; they come before ours.")
+    ] = None,
+    runtime: Annotated[str | None, typer.Option(help="Where they run, unless a task says otherwise.")] = None,
     pause_limit: Annotated[
         float | None, typer.Option(help="Seconds that a request waits while generation is paused.")
     ] = None,
@@ -110,6 +117,9 @@ def serve(
         "keep_bodies": keep_bodies,
         "model_map": model_map,
         "keepalive": keepalive,
+        "rollouts": rollouts,
+        "harnesses": harnesses,
+        "runtime": runtime,
         "pause_limit": pause_limit,
         "prompts": prompts,
         "websocket": websocket,

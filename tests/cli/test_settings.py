@@ -115,7 +115,7 @@ def flag(name: str, value: object) -> tuple[object, ...]:
 
 
 def test_every_setting_has_a_flag(polarproxy: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = asdict(Settings(upstream_key="u", admin_key="a", key_file="k", spool="s"))
+    values = asdict(Settings(upstream_key="u", admin_key="a", key_file="k", spool="s", harnesses="h"))
     given: dict[str, object] = {}
 
     def note(flags: dict[str, object], _file: Path | None) -> Settings:

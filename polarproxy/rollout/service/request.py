@@ -21,7 +21,7 @@ _LARGEST = 2**31 - 1
 
 
 class RuntimeAsked(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Where the harness runs, and what it finds there. At most one of `folder`, `git`, `archive` and `image_folder`."""
+    """Where the harness runs, and what it finds there: one of `files`, `folder`, `git`, `archive` and `image_folder`."""
 
     kind: str = ""
     """Empty: the best one that works here."""
@@ -34,7 +34,7 @@ class RuntimeAsked(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     """Of containers. None: the runtime's own."""
     image_folder: str | None = None
     files: dict[str, str] = {}
-    """Written into the working copy, by path."""
+    """By path."""
     limits: Limits = Limits()
 
     def source(self) -> Source | None:
@@ -44,13 +44,16 @@ class RuntimeAsked(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
         given += [] if self.git is None else [GitCommit(self.git, self.commit)]
         given += [] if self.archive is None else [Archive(Path(self.archive))]
         given += [] if self.image_folder is None else [Image(self.image_folder)]
-        if len(given) > 1:
-            raise BadRequest("runtime: give one of folder, git, archive and image_folder")
+        if len(given) + bool(self.files) > 1:
+            raise BadRequest("runtime: give one of files, folder, git, archive and image_folder")
+        for path in self.files:
+            if not path or path.startswith("/") or ".." in path.split("/") or "\x00" in path:
+                raise BadRequest(f"runtime: files are paths inside the working copy, not {path!r}")
         return given[0] if given else None
 
-    def spec(self, proxy: str | None, programs: tuple[Path, ...]) -> Spec:
+    def spec(self, proxy: str | None, programs: tuple[Path, ...], source: Source | None) -> Spec:
         """What a runtime is started with."""
-        return Spec(source=self.source(), limits=self.limits, programs=programs, proxy=proxy, image=self.image)
+        return Spec(source=source, limits=self.limits, programs=programs, proxy=proxy, image=self.image)
 
 
 class Keep(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ class Shop:
         self.started: list[Runtime] = []
 
     async def runtime(self, request: TaskRequest) -> Runtime:
-        runtime = await self._runtimes.start("local", request.place.spec(self._base, ()))
+        runtime = await self._runtimes.start("local", request.place.spec(self._base, (), request.place.source()))
         self.started.append(runtime)
         return runtime
 
