@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from polarproxy.errors import BadExport
 from polarproxy.export.canonical import write_arrow, write_jsonl, write_parquet
 from polarproxy.export.format import Format
+from polarproxy.export.texts.atif import FORMS as ATIF_FORMS
+from polarproxy.export.texts.atif import write_atif
 from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
 from polarproxy.export.trainers.files import TRAINERS
@@ -27,6 +29,14 @@ FORMATS: tuple[Format, ...] = (
         forms=(PADDED, PACKED),
         modules=("torch",),
         extra="torch",
+    ),
+    Format(
+        "atif",
+        ".atif.jsonl",
+        "Harbor's ATIF v1.8, a trajectory a line, sub-agents embedded, tokens and logprobs of each step",
+        write_atif,
+        needs="conversations",
+        forms=ATIF_FORMS,
     ),
     Format(
         "sft",

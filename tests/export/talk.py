@@ -32,7 +32,7 @@ SECONDS = 30.0
 
 END = 256
 TEXTS: Mapping[int, bytes] = {**{byte: bytes([byte]) for byte in range(256)}, END: b"<|im_end|>"}
-TOOL = Tool("bash", "Runs it.", b'{"type": "object",  "properties": {"c": {"type": "string"}}}')
+TOOL = Tool("bash", "Runs it.", b'{"type": "object",\r\n  "properties": {"c": {"type": "string"}}}')
 
 
 def _spoken(request: Request) -> bytes:

@@ -75,7 +75,7 @@ def test_a_line(tmp_path: Path, dialect: Dialect) -> None:
         "branch_index": 0,
         "call_ids": ["s-c0", "s-c1"],
     }
-    assert context.account.texts == {"conversations": 1}
+    assert context.account.texts == {"lines": 1}
 
 
 def test_reasoning_has_the_name_that_templates_know(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_same_conversation_is_written_once(tmp_path: Path) -> None:
     same = [taken(answered(name, answer)) for name, answer in (("a", "x"), ("b", "x"), ("c", "y"))]
     found, context = written(tmp_path, same, TextOptions(dedup=True))
     assert [line["metadata"]["session_id"] for line in found] == ["a", "c"]
-    assert context.account.texts == {"conversations": 2, "conversations written already": 1}
+    assert context.account.texts == {"lines": 2, "written already": 1}
     everything, _ = written(tmp_path, same)
     assert len(everything) == 3
 

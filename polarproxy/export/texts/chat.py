@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from polarproxy.wire.chat.messages_out import Writer
 from polarproxy.wire.chat.request_tools import encode_tools
@@ -51,5 +53,14 @@ def write_messages(lines: Iterable[Line], *, weights: bool = True) -> Written:
 
 
 def write_tools(tools: Sequence[Tool]) -> list[Json]:
-    """The tools, with their schemas byte for byte."""
-    return encode_tools(tools, engine=True)[0]
+    """The tools, with their schemas as the client spelled them, in one line."""
+    flat = [
+        tool if tool.parameters is None else replace(tool, parameters=bytes(one_line(tool.parameters)))
+        for tool in tools
+    ]
+    return encode_tools(flat, engine=True)[0]
+
+
+def one_line(json: bytes) -> msgspec.Raw:
+    """A JSON value without line breaks, which can only stand between its parts; otherwise byte for byte."""
+    return msgspec.Raw(json.replace(b"\n", b" ").replace(b"\r", b" "))

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from polarproxy.export.format import Context, Reading, Taken
 
 
+LINES = "lines"
+"""How many lines were written, among the counts of `Account.texts`."""
+
+
 def groups(sessions: Iterable[Taken]) -> Iterator[list[Taken]]:
     """The sessions of which something is trained, by group."""
     for _, members in groupby(sessions, key=lambda taken: group_of(taken.session)):

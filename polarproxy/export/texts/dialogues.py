@@ -82,7 +82,7 @@ class Dialogues:
         """A branch as a dialogue as far as it can be read, or why not even its first turn can be."""
         why = Unread.REQUEST
         for last in reversed(branch.turns):
-            request = self._request(last.node.captured.call)
+            request = self.request(last.node.captured.call)
             reply = None if request is None else self.reply(last.node)
             if request is None:
                 why = Unread.REQUEST
@@ -104,7 +104,7 @@ class Dialogues:
     def reply(self, node: Node) -> Message | None:
         """What the model said in a completion. None: nothing tells."""
         call = node.captured.call
-        request = self._request(call)
+        request = self.request(call)
         own = spelled(node, request, self._of_model(call.served_model))
         if own is None:
             return None
@@ -117,12 +117,12 @@ class Dialogues:
         if turn is None:
             return Line(message)
         call = turn.node.captured.call
-        return Line(merged(message, spelled(turn.node, self._request(call), self._of_model(call.served_model))), turn)
+        return Line(merged(message, spelled(turn.node, self.request(call), self._of_model(call.served_model))), turn)
 
     def _place(self, turn: Turn, last: Request, heads: Sequence[bytes]) -> int | None:
         """Where the last request repeats the reply of a turn. None: nowhere that can be proved."""
         call = turn.node.captured.call
-        own = self._request(call)
+        own = self.request(call)
         if own is None or (own.messages and own.messages[-1].role == "assistant"):
             return None
         place = len(own.messages)
@@ -148,7 +148,7 @@ class Dialogues:
         if self._told is None:
             self._told = {}
             for call in _calls(self._forest.nodes):
-                request = self._request(call)
+                request = self.request(call)
                 if request is None:
                     continue
                 for place, message in enumerate(request.messages):
@@ -160,7 +160,7 @@ class Dialogues:
     def _prefixes(self, call: Call) -> list[bytes]:
         """Digests of what the first 0, 1, … all messages of a readable request mean."""
         if call.call_id not in self._heads:
-            request = self._request(call)
+            request = self.request(call)
             chain, meanings = hashlib.blake2b(digest_size=16), Meanings()
             found = [chain.digest()]
             for message in () if request is None else request.messages:
@@ -169,7 +169,8 @@ class Dialogues:
             self._heads[call.call_id] = found
         return self._heads[call.call_id]
 
-    def _request(self, call: Call) -> Request | None:
+    def request(self, call: Call) -> Request | None:
+        """What a call asked. None: it was not kept, or cannot be read."""
         if call.call_id not in self._requests:
             self._requests[call.call_id] = self._reading.request(call)
         return self._requests[call.call_id]

@@ -14,7 +14,7 @@ import msgspec
 
 from polarproxy.export.records import write_lines
 from polarproxy.export.texts.chat import write_messages, write_tools
-from polarproxy.export.texts.choosing import best, cached, dialogues_of, groups
+from polarproxy.export.texts.choosing import LINES, best, cached, dialogues_of, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,9 +82,9 @@ def _conversations(sessions: Iterable[Taken], context: Context) -> Iterator[Conv
                 line = conversation(dialogue, taken.session)
                 digest = blake2b(line.said, digest_size=16).digest() if options.dedup else b""
                 if digest in seen:
-                    told["conversations written already"] += 1
+                    told["written already"] += 1
                     continue
                 if options.dedup:
                     seen.add(digest)
-                told["conversations"] += 1
+                told[LINES] += 1
                 yield line
