@@ -23,6 +23,7 @@ from polarproxy.proxy.fleet import Fleet
 from polarproxy.proxy.forced import ForcedSampling
 from polarproxy.proxy.gate import Gate
 from polarproxy.proxy.generate import generate
+from polarproxy.proxy.joining import Underway, question
 from polarproxy.proxy.keys import Signer, is_session_key
 from polarproxy.proxy.listing import serve_models
 from polarproxy.proxy.muster import Muster
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.carry import Carrier
+    from polarproxy.proxy.outlet import Outlet
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.keeper import Keeper
@@ -125,6 +127,7 @@ async def open_parts(
             batches=batches,
             gate=gate,
             forced=ForcedSampling(repository),
+            underway=Underway(),
             spool=spool,
         )
     finally:
@@ -272,8 +275,11 @@ async def _serve_route(parts: Parts, visit: Visit) -> web.StreamResponse:
 async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
     parts.stats.calls += 1
     body = await read_body(visit.http, parts.settings.max_body_mb << 20)
+    asked = question(visit, body)
     try:
-        carrier = await _carrier(parts, visit, body)
+        if asked is not None:
+            return await parts.underway.ask(asked, visit, lambda outlet: _carrier(parts, visit, body, outlet))
+        carrier = await _carrier(parts, visit, body, HttpOutlet(visit.http))
     except BadRequest as error:
         parts.stats.unreadable += 1
         if visit.route.dialect not in NATIVE:
@@ -282,15 +288,15 @@ async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
     return await carrier.run()
 
 
-async def _carrier(parts: Parts, visit: Visit, body: bytes) -> Carrier:
+async def _carrier(parts: Parts, visit: Visit, body: bytes, outlet: Outlet) -> Carrier:
     """Of the request as it came; where it cannot be read, as a lenient server would read it."""
     try:
-        return await generate(parts, visit, HttpOutlet(visit.http), await _said(parts, visit, body))
+        return await generate(parts, visit, outlet, await _said(parts, visit, body))
     except BadRequest:
         whole = whole_characters(body)
         if whole is None:
             raise
-        return await generate(parts, visit, HttpOutlet(visit.http), await _said(parts, visit, whole, body))
+        return await generate(parts, visit, outlet, await _said(parts, visit, whole, body))
 
 
 async def _said(parts: Parts, visit: Visit, body: bytes, sent: bytes | None = None) -> Said:

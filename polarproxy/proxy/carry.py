@@ -62,6 +62,8 @@ class Carrier:
     """The query string for the engine, with its question mark; may be empty."""
     elsewhere: Callable[[Exchange, Container[Upstream]], Awaitable[bool]]
     """Turns a call that could not be sent to an engine that was not tried; whether there is one."""
+    _whole: bool = False
+    """Whether the reply is whole and stored, and is being given to its end."""
 
     @property
     def speech(self) -> Speech:
@@ -169,6 +171,7 @@ class Carrier:
         if self.place is not None:
             self._remember(self.place, reply_messages(view))
         head = speech.head(upstream.headers)
+        self._whole = True
         if not speech.streamed:
             answer = await self.outlet.answer(200, head, said)
         else:
@@ -214,6 +217,7 @@ class Carrier:
             return await self._engine_said_error(relay, capture.error)
         if self.place is not None:
             self._remember(self.place, [fold_message(relay.kept)])
+        self._whole = True
         if speech.streamed:
             answer = await outlet.end(b"".join(relay.held) + speech.rest(relay.rest()))
         else:
@@ -280,11 +284,19 @@ class Carrier:
         for message in messages:
             self.parts.roots.answered(place, message)
 
+    def delivered_again(self, said: str) -> None:
+        """Somebody else was given what the client was; counts only if that was the whole reply."""
+        if self._whole:
+            self._deliver(said)
+
     def _delivered(self) -> None:
         if self.outlet.open:
-            self.parts.recorder.delivered(self.exchange)
-            if self.exchange.prompted is not None:
-                self.exchange.prompted.delivered()
+            self._deliver("yes")
+
+    def _deliver(self, said: str) -> None:
+        self.parts.recorder.delivered(self.exchange, said)
+        if self.exchange.prompted is not None:
+            self.exchange.prompted.delivered()
 
 
 def _failed(error: PolarproxyError) -> CallStatus:

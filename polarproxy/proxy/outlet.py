@@ -101,6 +101,11 @@ class HttpOutlet:
             transport.abort()
         return self._stream
 
+    def abort(self) -> None:
+        """Gives the client up; whoever waits for it to read gets `ConnectionResetError`."""
+        if self._http.transport is not None:
+            self._http.transport.abort()
+
     @property
     def open(self) -> bool:
         transport = self._http.transport

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.forced import ForcedSampling
     from polarproxy.proxy.gate import Gate
+    from polarproxy.proxy.joining import Underway
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.muster import Muster
     from polarproxy.proxy.recorder import Recorder
@@ -56,6 +57,7 @@ class Parts:
     forced: ForcedSampling
     batches: Callable[[], BatchSource]
     """Made when the first consumer asks; blocks then."""
+    underway: Underway
     ending: Event = field(default_factory=Event)
     """Set when the proxy ends: nobody should be kept waiting."""
     spool: Spool | None = None

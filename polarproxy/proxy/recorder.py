@@ -134,10 +134,10 @@ class Recorder:
             return str(refused)
         return None
 
-    def delivered(self, exchange: Exchange) -> None:
-        """The whole reply was handed to the client. Only a full queue can lose this fact, and then the call still stands."""
+    def delivered(self, exchange: Exchange, said: str = "yes") -> None:
+        """The whole reply was handed to a client. Only a full queue can lose this fact, and then the call still stands."""
         try:
-            self._writer.submit(Fact(exchange.call_id, datetime.now(UTC), DELIVERED, "yes"))
+            self._writer.submit(Fact(exchange.call_id, datetime.now(UTC), DELIVERED, said))
         except StoreUnavailable:
             return
 

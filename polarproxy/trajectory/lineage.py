@@ -48,7 +48,11 @@ _codex_turn = msgspec.json.Decoder(_CodexTurn)
 
 def identity(call: Call) -> Identity:
     """Who asked, as the headers of this call tell it."""
-    said = dict(call.headers)
+    return identity_of(dict(call.headers))
+
+
+def identity_of(said: Mapping[str, str]) -> Identity:
+    """Who asked, as headers tell it; their names in lower case."""
     if "x-codex-turn-metadata" in said or "x-codex-window-id" in said:
         return _codex(said)
     if "x-claude-code-session-id" in said:

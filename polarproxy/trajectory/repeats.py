@@ -15,13 +15,15 @@ from polarproxy.model import CallStatus, FinishReason
 from polarproxy.trajectory.lineage import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from polarproxy.model import Call
     from polarproxy.trajectory.forest import Forest, Node
 
 RETRY_COUNT = "x-stainless-retry-count"
 """Which try of its own a client says that a request is, from 0 (the SDKs of OpenAI and Anthropic)."""
+_DIGITS = 9
+"""A longer number counts no tries."""
 
 CUT = frozenset({CallStatus.ABORTED, CallStatus.ENGINE_ERROR, CallStatus.TIMEOUT})
 
@@ -100,8 +102,13 @@ def broke_off(node: Node) -> bool:
 
 def retry_count(call: Call) -> int:
     """Which try the client says that this is; 0 when it says nothing."""
-    said = dict(call.headers).get(RETRY_COUNT, "0")
-    return int(said) if said.isascii() and said.isdigit() else 0
+    return tries_of(dict(call.headers))
+
+
+def tries_of(headers: Mapping[str, str]) -> int:
+    """The same of headers."""
+    said = headers.get(RETRY_COUNT, "0")
+    return int(said) if said.isascii() and said.isdigit() and len(said) <= _DIGITS else 0
 
 
 def superseded(forest: Forest, place: int) -> str | None:

@@ -1,0 +1,247 @@
+"""A request that is tried again while its reply is still under way joins that reply.
+
+A client that gives up on a connection may be heard to try again before it is seen to have left: behind a relay that keeps
+connections, or where a network swallowed its farewell. Asked again, the engine would sample a second answer to one turn. So
+the second try gets what the first one gets, from its beginning on; the engine is stopped only when nobody listens any more;
+and there is one call, to the end.
+
+Only a count of tries that rose joins (`x-stainless-retry-count`), with the same bytes of the same agent of the same named
+session: two equal requests may be two questions. What has ended is never given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from xxhash import xxh3_128_digest
+
+from polarproxy.proxy.outlet import HttpOutlet
+from polarproxy.trajectory.lineage import Identity, identity_of
+from polarproxy.trajectory.repeats import RETRY_COUNT, tries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from multidict import CIMultiDict
+
+    from polarproxy.model import Dialect
+    from polarproxy.proxy.carry import Carrier
+    from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.replies import Refusal
+    from polarproxy.proxy.visit import Visit
+
+    Said = Callable[[Outlet], Awaitable[web.StreamResponse | None]]
+    """One thing that an outlet is told; the last one gives the answer."""
+
+_KEPT = 2 << 20
+"""Bytes of one reply that are kept for who may join it; a longer one can be joined no more."""
+_PATIENCE_S = 1.0
+"""How long a client may hold up those who listen with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What makes two requests one."""
+
+    session_id: str
+    target: str
+    """Path and query."""
+    agent: Identity
+    body: bytes
+    """Its digest."""
+
+
+def question(visit: Visit, body: bytes) -> Question | None:
+    """The question of a client that counts its tries, in a session that it names. None: it is none of these."""
+    session_id = visit.address.session_id
+    if session_id is None or RETRY_COUNT not in visit.headers:
+        return None
+    said = {name.lower(): value for name, value in visit.headers.items()}
+    return Question(session_id, visit.http.rel_url.raw_path_qs, identity_of(said), xxh3_128_digest(body))
+
+
+class SharedOutlet:
+    """The outlet of a reply that several may listen to; what it is told goes to the first one at once, and is kept."""
+
+    def __init__(self, first: HttpOutlet) -> None:
+        self._first: HttpOutlet | None = first
+        self._said: list[Said] = []
+        self._news = asyncio.Event()
+        self._kept = 0
+        self._waiting = False
+        """Whether the first client is being waited for."""
+        self.listening = 0
+        """Clients that joined and are still there."""
+
+    @property
+    def open(self) -> bool:
+        return self._first is not None and self._first.open
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was said is still kept."""
+        return self._kept <= _KEPT
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody listens."""
+        return self._first is None and not self.listening
+
+    def leave(self) -> None:
+        """The first client is gone."""
+        self._first = None
+
+    def hurry(self) -> None:
+        """Somebody else listens now: a first client that is being waited for is given up."""
+        if self._waiting and self._first is not None:
+            self._first.abort()
+
+    def wake(self) -> None:
+        """There is something new to hear, or the reply has ended."""
+        self._news.set()
+
+    async def hear(self, outlet: Outlet, ended: Callable[[], bool]) -> web.StreamResponse | None:
+        """Tells all that was said and will be to one who joined; None when the reply ended without an answer."""
+        at = 0
+        while True:
+            self._news.clear()
+            while at < len(self._said):
+                answer = await self._said[at](outlet)
+                at += 1
+                if answer is not None:
+                    return answer
+            if ended():
+                return None
+            await self._news.wait()
+
+    async def begin(self, head: CIMultiDict[str]) -> None:
+        await self._tell(lambda outlet: outlet.begin(head))
+
+    async def write(self, data: bytes) -> None:
+        await self._tell(lambda outlet: outlet.write(data), len(data))
+
+    async def end(self, data: bytes) -> web.StreamResponse:
+        return await self._tell_last(lambda outlet: outlet.end(data), len(data))
+
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
+        return await self._tell_last(lambda outlet: outlet.answer(status, head, body), len(body))
+
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
+        return await self._tell_last(lambda outlet: outlet.refuse(refusal, dialect))
+
+    async def break_off(self, last: bytes) -> web.StreamResponse:
+        return await self._tell_last(lambda outlet: outlet.break_off(last))
+
+    async def _tell_last(self, said: Said, size: int = 0) -> web.StreamResponse:
+        return await self._tell(said, size) or web.StreamResponse()
+
+    async def _tell(self, said: Said, size: int = 0) -> web.StreamResponse | None:
+        self._kept += size
+        if self.whole or self.listening:
+            self._said.append(said)
+        else:
+            self._said.clear()
+        self._news.set()
+        first = self._first
+        if first is None:
+            return None
+        try:
+            self._waiting = True
+            async with asyncio.timeout(_PATIENCE_S if self.listening else None):
+                return await said(first)
+        except (ConnectionResetError, TimeoutError):
+            self._first = None
+            if not self.listening:
+                raise
+            return None
+        finally:
+            self._waiting = False
+
+
+@dataclass(slots=True)
+class Generation:
+    """A reply under way, in a task of its own: it outlives the client that asked first when others listen."""
+
+    outlet: SharedOutlet
+    tries: int
+    """The latest try that listens."""
+    task: asyncio.Task[web.StreamResponse] = field(init=False)
+    carrier: Carrier | None = None
+    """None: the request is still being understood."""
+
+    async def lead(self) -> web.StreamResponse:
+        """For the client that asked first."""
+        try:
+            return await asyncio.shield(self.task)
+        except asyncio.CancelledError:
+            self.outlet.leave()
+            await self._stop_if_alone()
+            raise
+
+    async def follow(self, client: HttpOutlet, tries: int) -> web.StreamResponse:
+        """For one who joins."""
+        self.tries = tries
+        self.outlet.listening += 1
+        self.outlet.hurry()
+        try:
+            answer = await self.outlet.hear(client, self.task.done)
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.outlet.listening -= 1
+            await self._stop_if_alone()
+            raise
+        self.outlet.listening -= 1
+        if answer is None:
+            return self.task.result()
+        if self.carrier is not None and client.open:
+            self.carrier.delivered_again(f"yes, to try {tries}")
+        return answer
+
+    def ended(self, task: asyncio.Task[web.StreamResponse]) -> None:
+        """The task is done."""
+        if not task.cancelled():
+            # Whoever listened to the end did not ask how the task ended.
+            task.exception()
+        self.outlet.wake()
+
+    async def _stop_if_alone(self) -> None:
+        if self.outlet.alone and not self.task.done():
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+
+class Underway:
+    """The replies of a proxy that may be joined."""
+
+    def __init__(self) -> None:
+        self._known: dict[Question, Generation] = {}
+
+    async def ask(
+        self, asked: Question, visit: Visit, make: Callable[[Outlet], Awaitable[Carrier]]
+    ) -> web.StreamResponse:
+        """The reply to a question: the one under way, when this is a later try at it, else a new one.
+
+        Raises what `make` and the carrier raise.
+        """
+        client, tries = HttpOutlet(visit.http), tries_of(visit.headers)
+        known = self._known.get(asked)
+        if known is not None and tries > known.tries and known.outlet.whole and not known.task.done():
+            return await known.follow(client, tries)
+        generation = Generation(SharedOutlet(client), tries)
+        generation.task = asyncio.create_task(self._run(asked, generation, make))
+        generation.task.add_done_callback(generation.ended)
+        if known is None or known.task.done():
+            self._known[asked] = generation
+        return await generation.lead()
+
+    async def _run(
+        self, asked: Question, generation: Generation, make: Callable[[Outlet], Awaitable[Carrier]]
+    ) -> web.StreamResponse:
+        try:
+            generation.carrier = await make(generation.outlet)
+            return await generation.carrier.run()
+        finally:
+            if self._known.get(asked) is generation:
+                del self._known[asked]
