@@ -1,59 +1,117 @@
 """Inserts that are compiled once: SQLAlchemy writes the SQL and converts the values, the driver runs it for many rows.
 
-The same statements executed by SQLAlchemy itself cost several times the driver's work, group after group.
+The same statements executed by SQLAlchemy itself cost several times the driver's work, group after group. PostgreSQL takes the
+rows of a group at once, by COPY or as arrays, which costs server and client a third less.
 """
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert
+from sqlalchemy import TypeDecorator, insert
 from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy import Connection, Dialect, Insert, Table
 
     from polarproxy.store.rows import Row
 
 
-class CompiledInsert:
+@contextmanager
+def translated(connection: Connection, sql: str) -> Iterator[None]:
+    """What the driver raises in the block is raised as SQLAlchemy would raise it; a connection that broke is given up."""
+    dialect = connection.dialect
+    errors = dialect.loaded_dbapi.Error
+    try:
+        yield
+    except errors as error:
+        broken = dialect.is_disconnect(error, connection.connection.dbapi_connection, None)
+        if broken:
+            connection.invalidate(error)
+        raise DBAPIError.instance(sql, None, error, errors, connection_invalidated=broken, dialect=dialect) from error
+
+
+class _Compiled:
     """An insert into one table, for rows that have these columns."""
 
-    def __init__(self, statement: Insert, columns: Sequence[str], dialect: Dialect) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=list(columns))
-        self._sql = str(compiled)
-        self._dialect = dialect
-        self._positional = compiled.positional
-        self._names = list(compiled.positiontup or columns)
+    _sql: str
+
+    def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
+        self._names = list(columns)
         self._pick = itemgetter(*self._names)
-        table: Table = statement.table  # type: ignore[assignment]
-        converters = (table.c[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names)
-        self._converters = [(place, convert) for place, convert in enumerate(converters) if convert is not None]
+        types = [table.c[name].type.dialect_impl(dialect) for name in self._names]
+        self._types = [_plain(kind.compile(dialect)) for kind in types]
+        # What SQLAlchemy's own types would make of a value, the drivers make of it themselves.
+        ours = ((place, kind) for place, kind in enumerate(types) if isinstance(kind, TypeDecorator))
+        converters = ((place, kind.bind_processor(dialect)) for place, kind in ours)
+        self._converters = [(place, convert) for place, convert in converters if convert is not None]
 
     def run(self, connection: Connection, rows: list[Row]) -> None:
         """Inserts the rows; raises what SQLAlchemy makes of the driver's errors."""
         values = [self._values(row) for row in rows]
-        if not self._positional:
-            connection.exec_driver_sql(self._sql, [dict(zip(self._names, row, strict=True)) for row in values])
-            return
-        cursor = connection.connection.cursor()
-        errors = self._dialect.loaded_dbapi.Error
-        try:
-            cursor.executemany(self._sql, values)
-        except errors as error:
-            raise DBAPIError.instance(self._sql, None, error, errors, dialect=self._dialect) from error
-        finally:
-            cursor.close()
+        with translated(connection, self._sql), closing(connection.connection.cursor()) as cursor:
+            self._insert(cursor, values)
+
+    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+        raise NotImplementedError
 
     def _values(self, row: Row) -> list[Any]:
         values = list(self._pick(row))
         for place, convert in self._converters:
-            values[place] = convert(values[place])
+            if values[place] is not None:
+                values[place] = convert(values[place])
         return values
+
+
+class _ByRow(_Compiled):
+    """As every driver can."""
+
+    def __init__(self, statement: Insert, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=list(columns))
+        super().__init__(table, compiled.positiontup or (), dialect)
+        self._sql = str(compiled)
+
+    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+        cursor.executemany(self._sql, values)
+
+
+class _ByCopy(_Compiled):
+    """PostgreSQL's own way. It knows nothing of rows that may be there already."""
+
+    def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
+        super().__init__(table, columns, dialect)
+        self._sql = f"COPY {table.name} ({', '.join(self._names)}) FROM STDIN (FORMAT BINARY)"
+
+    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+        with cursor.copy(self._sql) as copy:
+            copy.set_types(self._types)
+            for row in values:
+                copy.write_row(row)
+
+
+class _ByArrays(_Compiled):
+    """An array for each column. Rows whose key is there stay as they are."""
+
+    def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
+        super().__init__(table, columns, dialect)
+        arrays = ", ".join(f"%b::{kind}[]" for kind in self._types)
+        self._sql = (
+            f"INSERT INTO {table.name} ({', '.join(self._names)}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
+        )
+
+    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+        cursor.execute(self._sql, [list(column) for column in zip(*values, strict=True)])
+
+
+def _plain(type_name: str) -> str:
+    """Of a type of SQL as the driver knows it: without its length, and `float` is one of 8 bytes."""
+    name = type_name.partition("(")[0].lower()
+    return "float8" if name == "float" else name
 
 
 class Inserts:
@@ -61,7 +119,7 @@ class Inserts:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._compiled: dict[tuple[Table, bool], CompiledInsert] = {}
+        self._compiled: dict[tuple[Table, bool], _Compiled] = {}
 
     def run(self, connection: Connection, table: Table, rows: list[Row], *, once: bool = False) -> None:
         """Inserts rows that all have the same columns. `once`: those whose key is there already stay as they are."""
@@ -73,10 +131,16 @@ class Inserts:
             rows = sorted(rows, key=lambda row: [row[name] for name in key])
         compiled = self._compiled.get((table, once))
         if compiled is None:
-            # Inline: nobody asks for the keys that the database makes.
-            statement = insert_once(table, self._dialect) if once else insert(table).inline()
-            compiled = self._compiled[table, once] = CompiledInsert(statement, list(rows[0]), self._dialect)
+            compiled = self._compiled[table, once] = _compile(table, list(rows[0]), self._dialect, once=once)
         compiled.run(connection, rows)
+
+
+def _compile(table: Table, columns: Sequence[str], dialect: Dialect, *, once: bool) -> _Compiled:
+    if dialect.name == "postgresql":
+        return (_ByArrays if once else _ByCopy)(table, columns, dialect)
+    # Inline: nobody asks for the keys that the database makes.
+    statement = insert_once(table, dialect) if once else insert(table).inline()
+    return _ByRow(statement, table, columns, dialect)
 
 
 def insert_once(table: Table, dialect: Dialect) -> Insert:

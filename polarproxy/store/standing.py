@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from polarproxy.store.inserts import translated
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sqlalchemy import Connection
 
@@ -24,24 +28,58 @@ SELECT (SELECT count(*) FROM session) + (SELECT count(*) FROM call) + (SELECT co
 """In the order in which `prune` takes its locks, so that neither waits for the other."""
 
 
-def bases_stand(connection: Connection, call_rows: Sequence[Row], body_rows: Iterable[Row]) -> bool:
-    """Whether the sessions and bases of all these rows are there. If so, they stay until the transaction ends."""
-    sessions = _sorted(row["session_id"] for row in call_rows)
-    calls = _sorted(row["base_call_id"] for row in call_rows)
-    bodies = _sorted(row["base_digest"] for row in body_rows)
-    arguments: Any
+class Pruned(Exception):
+    """Something that is remembered as stored is not there any more."""
+
+
+@contextmanager
+def bases_standing(connection: Connection, call_rows: Sequence[Row], body_rows: Iterable[Row]) -> Iterator[None]:
+    """Makes sure that the sessions and bases of all these rows are there, and that they stay until the transaction ends.
+
+    What is inserted in the block goes to PostgreSQL in the same breath as the question. Raises `Pruned`.
+    """
+    wanted = _Wanted(
+        _sorted(row["session_id"] for row in call_rows),
+        _sorted(row["base_call_id"] for row in call_rows),
+        _sorted(row["base_digest"] for row in body_rows),
+    )
     if connection.dialect.name == "postgresql":
-        query, arguments = _LOCKED, {"sessions": sessions, "calls": calls, "bodies": bodies}
-    else:
-        # SQLite has only one writer, and that is this one until the transaction ends.
-        query = (
-            f"SELECT (SELECT count(*) FROM sessions WHERE session_id IN ({_marks(sessions)}))"
-            f" + (SELECT count(*) FROM calls WHERE call_id IN ({_marks(calls)}))"
-            f" + (SELECT count(*) FROM bodies WHERE digest IN ({_marks(bodies)}))"
-        )
-        arguments = (*sessions, *calls, *bodies)
-    found = connection.exec_driver_sql(query, arguments).scalar_one()
-    return bool(found == len(sessions) + len(calls) + len(bodies))
+        with _asked_along(connection, wanted):
+            yield
+        return
+    # SQLite has only one writer, and that is this one until the transaction ends.
+    query = (
+        f"SELECT (SELECT count(*) FROM sessions WHERE session_id IN ({_marks(wanted.sessions)}))"
+        f" + (SELECT count(*) FROM calls WHERE call_id IN ({_marks(wanted.calls)}))"
+        f" + (SELECT count(*) FROM bodies WHERE digest IN ({_marks(wanted.bodies)}))"
+    )
+    arguments: Any = (*wanted.sessions, *wanted.calls, *wanted.bodies)
+    if connection.exec_driver_sql(query, arguments).scalar_one() != wanted.count:
+        raise Pruned
+    yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    sessions: list[str | bytes]
+    calls: list[str | bytes]
+    bodies: list[str | bytes]
+
+    @property
+    def count(self) -> int:
+        return len(self.sessions) + len(self.calls) + len(self.bodies)
+
+
+@contextmanager
+def _asked_along(connection: Connection, wanted: _Wanted) -> Iterator[None]:
+    driver: Any = connection.connection.driver_connection
+    arguments = {"sessions": wanted.sessions, "calls": wanted.calls, "bodies": wanted.bodies}
+    with closing(driver.cursor()) as cursor:
+        with translated(connection, _LOCKED), driver.pipeline():
+            cursor.execute(_LOCKED, arguments)
+            yield
+        if cursor.fetchone() != (wanted.count,):
+            raise Pruned
 
 
 def _sorted(keys: Iterable[str | bytes | None]) -> list[str | bytes]:

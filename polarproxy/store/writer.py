@@ -39,7 +39,7 @@ from polarproxy.store.schema import (
     sessions,
     token_texts,
 )
-from polarproxy.store.standing import bases_stand
+from polarproxy.store.standing import Pruned, bases_standing
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
@@ -85,10 +85,6 @@ class Fact:
 
 Item: TypeAlias = NewCall | Fact | Session
 _Waiting: TypeAlias = "tuple[Item, Done]"
-
-
-class _Pruned(Exception):
-    """Something that is remembered as stored is not there any more."""
 
 
 class Writer:
@@ -228,7 +224,7 @@ class Writer:
     def _write(self, items: Sequence[Item]) -> None:
         try:
             self._write_all(items)
-        except _Pruned:
+        except Pruned:
             self._forget()
             self._write_all(items)
 
@@ -270,15 +266,14 @@ class Writer:
             model = call.served_model or ""
             text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
         body_rows = [one.body for one in stored]
-        if not bases_stand(connection, call_rows, body_rows):
-            raise _Pruned
         response_rows = [item.response.row(item.call.call_id) for item in new if item.response is not None]
-        _compress(body_rows, "data")
-        _compress(call_rows, "prompt_suffix")
-        _compress(completion_rows, "token_ids")
-        self._inserts.run(connection, bodies, body_rows, once=True)
-        self._inserts.run(connection, blobs, [row for one in stored for row in one.blobs], once=True)
-        self._inserts.run(connection, body_blobs, [row for one in stored for row in one.references], once=True)
+        with bases_standing(connection, call_rows, body_rows):
+            _compress(body_rows, "data")
+            self._inserts.run(connection, bodies, body_rows, once=True)
+            self._inserts.run(connection, blobs, [row for one in stored for row in one.blobs], once=True)
+            self._inserts.run(connection, body_blobs, [row for one in stored for row in one.references], once=True)
+            _compress(call_rows, "prompt_suffix")
+            _compress(completion_rows, "token_ids")
         self._inserts.run(connection, calls, call_rows)
         self._inserts.run(connection, completions, completion_rows)
         self._inserts.run(connection, token_texts, text_rows, once=True)

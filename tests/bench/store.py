@@ -1,4 +1,4 @@
-"""What durable recording costs, next to a transaction for each request and to a flushed line of JSON for each request.
+"""What durable recording costs, next to a transaction for each request and to flushed lines of JSON.
 
     python -m tests.bench.store [--rounds N] [--quick] [--no-postgres] [--json FILE] [--check]
 
@@ -6,7 +6,10 @@ Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits
 sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same text).
 Rounds are interleaved, figures are medians, and what counts are the ratios of one run on one machine. The rivals store
 calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
-PostgreSQL: as many connections as producers, at most 32), JSON lines are written and fsync'd one by one.
+PostgreSQL: as many connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of
+prompt and reply, log-probabilities, the request) and are fsync'd one by one: into one file, which is the least that is durable,
+and as the one peer does that is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session, written by
+several threads, with lock, digest and index). Ours holds the same, and what is known of the call, in rows.
 
 SQLAlchemy against the bare driver: processor time of the same groups of 32 calls, inserted by the statements that
 SQLAlchemy compiled once, and by `sqlite3` from the same rows with the least that must be done to them. Bytes: a session of
@@ -36,7 +39,7 @@ from rich.table import Table
 from tests import postgres
 from tests.bench.goals import Goal, as_json
 from tests.bench.store_measure import Acks, Driver, Size, Turns, acks, driver, size, turns
-from tests.bench.store_rivals import Jsonl, Ours, PerRequest, Store
+from tests.bench.store_rivals import Jsonl, Ours, PerRequest, Rollouts, Store
 from tests.database import fresh
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CONCURRENCY = (1, 32, 128)
 OURS, PER_REQUEST, JSONL = "polarproxy, SQLite", "per request, SQLite", "JSON lines, fsync"
+ROLLOUTS = "JSON lines by session, fsync, index"
 OURS_PG, PER_REQUEST_PG = "polarproxy, PostgreSQL", "per request, PostgreSQL"
 _CONNECTIONS = 32
 
@@ -66,6 +70,7 @@ class Results:
 
     def goals(self) -> Iterator[Goal]:
         yield Goal("acks/s at 32 over fsync'd JSON lines", self.ratio(OURS, JSONL, 32), 18, at_least=True)
+        yield Goal("acks/s at 32 over JSON lines by session", self.ratio(OURS, ROLLOUTS, 32), 18, at_least=True)
         if OURS_PG in self.rounds[0]:
             ratio = self.ratio(OURS_PG, PER_REQUEST_PG, 32)
             yield Goal("acks/s at 32 over per request, PostgreSQL", ratio, 3, at_least=True)
@@ -78,6 +83,7 @@ def stores(work: Path, server: postgres.Server | None) -> Iterator[Store]:
     yield Ours(OURS, fresh(work / "ours.db"))
     yield PerRequest(PER_REQUEST, fresh(work / "per-request.db"), 1)
     yield Jsonl(JSONL, work / "calls.jsonl")
+    yield Rollouts(ROLLOUTS, work / "rollouts")
     if server is not None:
         yield Ours(OURS_PG, server.fresh())
         yield PerRequest(PER_REQUEST_PG, server.fresh(), _CONNECTIONS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -100,9 +102,9 @@ class PerRequest:
 
 
 class Jsonl:
-    """A line of JSON for each call, flushed to the disk before it counts, as recorders without a database do it.
+    """A line of JSON for each call in one file, flushed to the disk before it counts: the least that is durable.
 
-    The standard library's encoder writes it, as it does in most of them, from objects that are at hand already.
+    The standard library's encoder writes it, as it does in most recorders, from objects that are at hand already.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -121,6 +123,51 @@ class Jsonl:
     def close(self) -> None:
         self._pool.shutdown()
         self._file.close()
+
+
+class Rollouts:
+    """JSON lines as a recorder keeps them that means to lose nothing and double nothing: a file for each session, and for
+    each call a lock against other processes, a digest by which a call that comes twice is known, the line, fsync'd, and
+    an index that replaces the one before.
+
+    It stands for NVIDIA NeMo Gym's token store, the one peer that is durable before it answers, and writes what that one
+    writes and the request besides, in the threads of `asyncio.to_thread`: files of different sessions at the same time.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self._folder = folder
+        folder.mkdir()
+
+    async def write(self, item: NewCall) -> None:
+        await asyncio.to_thread(self._append, item.call)
+
+    def _append(self, call: Call) -> None:
+        line = json.dumps(as_object(call), sort_keys=True).encode()
+        digest = hashlib.sha256(line).hexdigest()
+        with self._file(call, "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            index = self._index(call)
+            if index.get(call.call_id) == digest:
+                return
+            with self._file(call, "jsonl").open("ab") as file:
+                file.write(line + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            fresh = self._file(call, f"{call.call_id}.new")
+            fresh.write_text(json.dumps(index | {call.call_id: digest}))
+            fresh.replace(self._file(call, "index"))
+
+    def _index(self, call: Call) -> dict[str, str]:
+        path = self._file(call, "index")
+        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def _file(self, call: Call, kind: str) -> Path:
+        return self._folder / f"{call.session_id}.{kind}"
+
+    def close(self) -> None:
+        """Every file is closed already."""
 
 
 def as_object(call: Call) -> dict[str, object]:

@@ -162,3 +162,22 @@ async def test_a_database_that_dies_takes_nothing_acknowledged_along(tmp_path: P
             assert (await one.send("GET", f"{one.base}/readyz")).status == 200
             (captured,) = await one.recorded(1)
             assert captured.call.ordinal == 3
+
+
+async def test_a_conversation_without_a_session_is_split_between_proxies_and_never_mixed(pair: Pair) -> None:
+    """Each proxy knows the conversations that it served. What it did not serve it cannot tell from another one."""
+    first, second = await pair()
+    openings = ["one task", "another task"]
+    held: list[list[Any]] = [[{"role": "user", "content": opening}] for opening in openings]
+    for one in (first, second, first, second):
+        for messages in held:
+            answer = (await one.ask({"model": "fake", "messages": messages}, "")).json
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": "go on"}]
+    found = {}
+    for session in first.parts.repository.session_ids():
+        bodies = [json.loads(captured.call.request_body)["messages"] for captured in await first.recorded(2, session)]
+        found[session] = ({body[0]["content"] for body in bodies}, sorted(map(len, bodies)))
+    # Every call is kept, in two sessions a conversation, each with the turns of one proxy.
+    assert sorted((sorted(said), turns) for said, turns in found.values()) == sorted(
+        ([opening], turns) for opening in openings for turns in ([1, 5], [3, 7])
+    )
