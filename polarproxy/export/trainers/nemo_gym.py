@@ -26,12 +26,16 @@ class Turn(NamedTuple):
     row: Row
     start: int
     stop: int
+    parent: str | None
+    """The call of the trained turn before it. None: it is the row's first."""
 
 
 FIELDS: tuple[Field[Turn], ...] = (
     Field("schema_version", lambda _: SCHEMA_VERSION, "int"),
     Field("rollout_id", lambda turn: f"{turn.row.sample.session_id}/{turn.row.sample.branch_index}", "str; one a row"),
     Field("model_call_id", lambda turn: _call_id(turn), "str; the call that sampled the turn"),
+    Field("parent_call_id", lambda turn: turn.parent, "str; that of the turn before, if there is one"),
+    Field("parent_resolution", lambda turn: "root" if turn.parent is None else "resolved", "str"),
     Field("model", lambda turn: turn.row.sample.model or "", "str"),
     Field("prompt_token_ids", lambda turn: turn.row.token_ids[: turn.start].tolist(), "int [P]; all before the turn"),
     Field("generation_token_ids", lambda turn: turn.row.token_ids[turn.start : turn.stop].tolist(), "int [N]"),
@@ -47,6 +51,7 @@ FIELDS: tuple[Field[Turn], ...] = (
 
 
 def _call_id(turn: Turn) -> str:
+    """NeMo Gym chains turns by it, so that it names one of the file: a call is trained in one row."""
     return turn.row.sample.call_ids[int(turn.row.sample.turn_index[turn.start])]
 
 
@@ -59,8 +64,11 @@ def to_nemo_gym(samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
     and weight are carried. Turns that are context are in later prompts only. Raises `BadExport` for rows that no trainer can
     use."""
     for row in rows_of(samples):
+        parent = None
         for start, stop in row.spans():
-            yield filled(FIELDS, Turn(row, start, stop))
+            turn = Turn(row, start, stop, parent)
+            yield filled(FIELDS, turn)
+            parent = _call_id(turn)
 
 
 def from_nemo_gym(turns: Iterable[Mapping[str, Any]]) -> list[Kept]:

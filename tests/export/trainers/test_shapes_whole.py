@@ -68,10 +68,15 @@ def test_nemo_gym() -> None:
         ("a/1", "a-1-1"),
         ("b/0", "b-0-0"),
     ]
+    assert [(turn.get("parent_call_id"), turn["parent_resolution"]) for turn in turns if turn is not turns[1]] == [
+        (None, "root")
+    ] * 3
     assert turns[1] == {
         "schema_version": 1,
         "rollout_id": "a/0",
         "model_call_id": "a-0-1",
+        "parent_call_id": "a-0-0",
+        "parent_resolution": "resolved",
         "model": "tiny",
         "prompt_token_ids": [1, 2, 3, 4, 5, 6],
         "generation_token_ids": [7],
