@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polarproxy.batch.sample import Sample
-from polarproxy.export.files import format_named, write_file
+from polarproxy.export.files import format_named
 from tests.export.exported import context, taken
 from tests.export.trainers.example import ROWS
 from tests.export.trainers.rows import Part, sample
@@ -44,7 +44,7 @@ def judge(name: str, *arguments: object) -> Any:
 def written(folder: Path, name: str, form: str | None, samples: list[Sample]) -> Path:
     kind = format_named(name)
     path = folder / f"rows{kind.suffix}"
-    write_file(path, kind, taken(samples), context(form))
+    kind.write(path, taken(samples), context(form))
     return path
 
 

@@ -1,34 +1,35 @@
-"""Every trainer's format, there and back: the same ids, masks, logprobs and advantages, and what else it has room for.
+"""Every trainer's files, there and back: the same ids, masks, logprobs and advantages, and what else they have room for.
 
-`ROOM` is the table of docs/reference/exports.md: which of our fields come back from which format.
+The table of docs/reference/trainers.md is checked against `TRAINERS`: which of our fields come back from which format.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from polarproxy.batch.sample import Sample
-from polarproxy.export.trainers.areal import from_areal, to_areal
+from polarproxy.export.files import format_named
+from polarproxy.export.trainers.areal import from_areal
 from polarproxy.export.trainers.kept import Kept, kept
-from polarproxy.export.trainers.nemo_gym import from_nemo_gym, to_nemo_gym
-from polarproxy.export.trainers.nemo_rl import from_nemo_rl, from_nemo_rl_train, to_nemo_rl, to_nemo_rl_train
-from polarproxy.export.trainers.openrlhf import (
-    from_openrlhf,
-    from_openrlhf_agent,
-    to_openrlhf,
-    to_openrlhf_agent,
-)
-from polarproxy.export.trainers.prime_rl import TrainingSample, from_prime_rl, to_prime_rl
-from polarproxy.export.trainers.skyrl import from_skyrl, generator_output, to_skyrl
-from polarproxy.export.trainers.slime import from_slime, to_slime
-from polarproxy.export.trainers.tinker import from_tinker, to_tinker
-from polarproxy.export.trainers.trl import from_trl, to_trl
-from polarproxy.export.trainers.verl import from_verl, from_verl_rows, to_verl, to_verl_rows
+from polarproxy.export.trainers.nemo_gym import from_nemo_gym
+from polarproxy.export.trainers.nemo_rl import from_nemo_rl, from_nemo_rl_train
+from polarproxy.export.trainers.openrlhf import from_openrlhf, from_openrlhf_agent
+from polarproxy.export.trainers.prime_rl import TrainingBatch, from_prime_rl
+from polarproxy.export.trainers.skyrl import from_skyrl, generator_output
+from polarproxy.export.trainers.slime import from_slime
+from polarproxy.export.trainers.tinker import from_tinker
+from polarproxy.export.trainers.trl import from_trl
+from polarproxy.export.trainers.verl import Batch, from_verl, from_verl_rows
+from tests.export.exported import context, taken
 from tests.export.trainers.rows import exports
 
 ALWAYS = ("token_ids", "loss_mask", "rollout_logprobs")
@@ -37,45 +38,65 @@ EVERYTHING = {"advantages", "loss_weight", "reward", "session_id", "group_id"}
 
 @dataclass(frozen=True)
 class Trainer:
-    name: str
-    back: Callable[[list[Sample]], list[Kept]]
+    """How the rows of a format are read back, and which fields of `Kept` it has room for beside `ALWAYS`."""
+
+    format: str
+    form: str | None
+    read: Callable[[Path], list[Kept]]
     room: set[str]
     rewarded: bool = False
     """Knows no row without a reward."""
 
+    @property
+    def name(self) -> str:
+        return self.format if self.form is None else f"{self.format}-{self.form}"
 
-def through_json(rows: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(list(rows)))
+
+def lines(path: Path) -> list[Any]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def prime(samples: list[Sample]) -> list[Kept]:
-    return from_prime_rl(
-        msgspec.msgpack.decode(msgspec.msgpack.encode(list(to_prime_rl(samples))), type=list[TrainingSample])
-    )
+def saved(path: Path) -> Any:
+    """What torch saved, tensors as arrays."""
+    import torch
+
+    def arrays(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.numpy()
+        if isinstance(value, dict):
+            return {name: arrays(one) for name, one in value.items()}
+        return [arrays(one) for one in value] if isinstance(value, list) else value
+
+    return arrays(torch.load(path, weights_only=True))
 
 
 TRAINERS = (
-    Trainer("verl-dataproto", lambda rows: from_verl(to_verl(rows, pad_token_id=7)), EVERYTHING),
-    Trainer("verl-tensordict", lambda rows: from_verl_rows(to_verl_rows(rows)), EVERYTHING),
-    Trainer("trl", lambda rows: from_trl(to_trl(rows)), EVERYTHING),
-    Trainer("slime", lambda rows: from_slime(through_json(to_slime(rows))), EVERYTHING),
-    Trainer("prime-rl", prime, {"advantages", "loss_weight"}),
-    Trainer("nemo-rl-messages", lambda rows: from_nemo_rl(to_nemo_rl(rows)), EVERYTHING),
-    Trainer("nemo-rl-train", lambda rows: from_nemo_rl_train(to_nemo_rl_train(rows, 7)), {"advantages", "loss_weight"}),
-    Trainer("nemo-gym", lambda rows: from_nemo_gym(through_json(to_nemo_gym(rows))), EVERYTHING | {"policy_versions"}),
+    Trainer("verl", "dataproto", lambda path: from_verl(Batch(**saved(path))), EVERYTHING),
+    Trainer("verl", "tensordict", lambda path: from_verl_rows(saved(path)), EVERYTHING),
+    Trainer("trl", None, lambda path: from_trl(pq.read_table(path).to_pylist()), EVERYTHING),
+    Trainer("slime", None, lambda path: from_slime(saved(path)["samples"]), EVERYTHING),
     Trainer(
-        "skyrl", lambda rows: from_skyrl(generator_output(through_json(to_skyrl(rows)))), EVERYTHING, rewarded=True
+        "prime-rl",
+        None,
+        lambda path: from_prime_rl(msgspec.msgpack.decode(path.read_bytes(), type=TrainingBatch).examples),
+        {"advantages", "loss_weight"},
     ),
-    Trainer("openrlhf-experience", lambda rows: from_openrlhf(to_openrlhf(rows)), EVERYTHING - {"session_id"}),
+    Trainer("nemo-rl", "messages", lambda path: from_nemo_rl(saved(path)), EVERYTHING),
+    Trainer("nemo-rl", "train", lambda path: from_nemo_rl_train(saved(path)), {"advantages", "loss_weight"}),
+    Trainer("nemo-gym", None, lambda path: from_nemo_gym(lines(path)), EVERYTHING | {"policy_versions"}),
+    Trainer("skyrl", None, lambda path: from_skyrl(generator_output(lines(path))), EVERYTHING, rewarded=True),
+    Trainer("openrlhf", "experience", lambda path: from_openrlhf(saved(path)), EVERYTHING - {"session_id"}),
     Trainer(
-        "openrlhf-agent",
-        lambda rows: from_openrlhf_agent(through_json(to_openrlhf_agent(rows))),
+        "openrlhf",
+        "agent",
+        lambda path: from_openrlhf_agent(saved(path)),
         EVERYTHING - {"session_id", "advantages"},
     ),
-    Trainer("tinker", lambda rows: from_tinker(through_json(to_tinker(rows))), EVERYTHING),
+    Trainer("tinker", None, lambda path: from_tinker(lines(path)), EVERYTHING),
     Trainer(
         "areal",
-        lambda rows: from_areal(to_areal(rows)),
+        None,
+        lambda path: from_areal(saved(path)),
         {"advantages", "loss_weight", "reward", "policy_versions"},
         rewarded=True,
     ),
@@ -116,14 +137,19 @@ def same(one: Kept, other: Kept) -> bool:
     return True
 
 
-@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.name)
-def test_there_and_back(trainer: Trainer) -> None:
-    @settings(max_examples=25, deadline=None)
-    @given(exports(rewarded=trainer.rewarded))
-    def check(samples: list[Sample]) -> None:
-        back = trainer.back(samples)
-        assert len(back) == len(samples)
-        for one, wanted in zip(back, expected(trainer, samples), strict=True):
-            assert same(one, wanted), (one, wanted)
+def param(trainer: Trainer) -> Any:
+    missing = any(importlib.util.find_spec(module) is None for module in format_named(trainer.format).modules)
+    return pytest.param(trainer, id=trainer.name, marks=pytest.mark.skipif(missing, reason="needs torch"))
 
-    check()
+
+@pytest.mark.parametrize("trainer", [param(trainer) for trainer in TRAINERS])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(data=st.data())
+def test_there_and_back(tmp_path: Path, trainer: Trainer, data: st.DataObject) -> None:
+    samples = data.draw(exports(rewarded=trainer.rewarded))
+    path = tmp_path / "rows"
+    format_named(trainer.format).write(path, taken(samples), context(trainer.form))
+    back = trainer.read(path)
+    assert len(back) == len(samples)
+    for one, wanted in zip(back, expected(trainer, samples), strict=True):
+        assert same(one, wanted), (one, wanted)

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from polarproxy.export.files import format_named, write_file
+from polarproxy.export.files import format_named
 from polarproxy.export.trainers.nemo_rl import to_nemo_rl
 from polarproxy.export.trainers.slime import to_slime
 from tests.export.exported import context, taken
@@ -63,7 +63,7 @@ def test_slime_reads_the_file_as_debug_rollout_data(tmp_path: Path) -> None:
     """`torch.load(path, weights_only=False)["samples"]`."""
     torch = pytest.importorskip("torch", reason="needs torch: pip install 'polarproxy[torch]'")
     path = tmp_path / "data_0.slime.pt"
-    write_file(path, format_named("slime"), taken(ROWS), context())
+    format_named("slime").write(path, taken(ROWS), context())
     held = torch.load(path, weights_only=True)
     assert held == {"rollout_id": 0, "samples": to_slime(ROWS)}
 
@@ -96,7 +96,7 @@ class TheirBatch(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
 
 def test_prime_rl_batch(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.prime-rl.bin"
-    write_file(path, format_named("prime-rl"), taken(ROWS), context())
+    format_named("prime-rl").write(path, taken(ROWS), context())
     batch = msgspec.msgpack.decode(path.read_bytes(), type=TheirBatch)
     assert (batch.step, batch.run_idx, len(batch.examples)) == (0, None, 3)
     for row, one in zip(ROWS, batch.examples, strict=True):
@@ -114,7 +114,7 @@ def test_prime_rl_batch(tmp_path: Path) -> None:
 
 def test_prime_rl_batch_of_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.prime-rl.bin"
-    write_file(path, format_named("prime-rl"), taken([]), context())
+    format_named("prime-rl").write(path, taken([]), context())
     assert msgspec.msgpack.decode(path.read_bytes()) == [[], 0]
 
 
