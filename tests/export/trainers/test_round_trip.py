@@ -143,7 +143,7 @@ def param(trainer: Trainer) -> Any:
 
 
 @pytest.mark.parametrize("trainer", [param(trainer) for trainer in TRAINERS])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
 @given(data=st.data())
 def test_there_and_back(tmp_path: Path, trainer: Trainer, data: st.DataObject) -> None:
     samples = data.draw(exports(rewarded=trainer.rewarded))
