@@ -22,8 +22,9 @@ from polarproxy.store.database import name_of, open_database
 from polarproxy.store.draining import Drainer
 from polarproxy.store.repository import Repository
 from polarproxy.store.revisions import require_current
-from polarproxy.store.spool import Spool, open_spool
+from polarproxy.store.spool import Spool
 from polarproxy.store.spool_files import TORN, spool_folders
+from polarproxy.store.spool_opening import open_spool
 from polarproxy.store.spool_report import FileReport, report
 from polarproxy.store.writer import Writer
 

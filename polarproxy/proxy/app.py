@@ -40,8 +40,8 @@ from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.database import name_of
 from polarproxy.store.repository import Repository
-from polarproxy.store.spool import Spool, open_spool, warn_of_strays
 from polarproxy.store.spool_files import spool_folder
+from polarproxy.store.spool_opening import open_spool, warn_of_strays
 from polarproxy.store.spooling import SpoolingWriter, patience
 from polarproxy.store.writer import Writer
 from polarproxy.wire.responses.items import read_head
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.keeper import Keeper
+    from polarproxy.store.spool import Spool
 
 _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
 Route: TypeAlias = tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]

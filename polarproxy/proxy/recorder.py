@@ -11,8 +11,8 @@ from polarproxy.errors import BadReply, StoreUnavailable
 from polarproxy.model import Call, CallStatus, LogprobsMode, Sampling, Timing, TokenSource
 from polarproxy.proxy.prompts import RecentPrompts
 from polarproxy.proxy.spellings import Spellings
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
     from polarproxy.engine.probe import EngineFacts

@@ -10,7 +10,7 @@ import msgspec
 
 from polarproxy.errors import BadArchive, InvalidValue, StoreDamaged
 from polarproxy.model import Call, TokenIds
-from polarproxy.store import codec, rows
+from polarproxy.store import codec, values
 from polarproxy.store.entries import (
     CALL_COLUMNS,
     COMPLETION_COLUMNS,
@@ -48,7 +48,7 @@ def check_session(entry: SessionEntry) -> SessionEntry:
     """The session with every column, in the order of the table; raises `BadArchive`."""
     entry = msgspec.structs.replace(entry, row=_checked(sessions, SESSION_COLUMNS, entry.row))
     try:
-        rows.read_session(stored_row(entry.row), None)  # type: ignore[arg-type]
+        values.read_session(stored_row(entry.row), None)  # type: ignore[arg-type]
         for given in entry.rewards:
             given.read()
     except (ValueError, msgspec.DecodeError, InvalidValue) as error:
@@ -97,8 +97,8 @@ def _call(entry: CallEntry, row: Row, completed: list[Row]) -> Call:
         written = (None, None) if prompt is None else (len(prompt), codec.digest(prompt.raw))
         if written != (row["prompt_length"], row["prompt_digest"]):
             raise BadArchive(f"call {entry.call_id}: its prompt does not match its length and digest")
-        sampled = [rows.read_completion(completion, prompt) for completion in completed]  # type: ignore[arg-type]
-        return rows.read_call(row, prompt, sampled, entry.body or b"")  # type: ignore[arg-type]
+        sampled = [values.read_completion(completion, prompt) for completion in completed]  # type: ignore[arg-type]
+        return values.read_call(row, prompt, sampled, entry.body or b"")  # type: ignore[arg-type]
     except (StoreDamaged, InvalidValue) as error:
         raise BadArchive(f"call {entry.call_id} cannot be read: {error}") from error
 

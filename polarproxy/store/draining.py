@@ -15,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from polarproxy.errors import DamagedRecord, StoreConflict, StoreDamaged, StoreUnavailable, Unstorable
 from polarproxy.model import Session
 from polarproxy.store.inbox import MAX_GROUP
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.reading import read_call
 from polarproxy.store.schema import call_facts, calls
-from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
+    from polarproxy.store.items import Item
     from polarproxy.store.keeper import Keeper
     from polarproxy.store.spool import Spool
     from polarproxy.store.spool_index import Held
-    from polarproxy.store.writer import Item
 
 
 _IN_TURN = (Session, NewCall, Fact)

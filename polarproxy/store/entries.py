@@ -16,7 +16,7 @@ import xxhash
 from sqlalchemy import func, select
 
 from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
-from polarproxy.store import codec, rows
+from polarproxy.store import codec, values
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.rewards import history
 from polarproxy.store.rows import Row  # noqa: TC001  (msgspec reads annotations at run time)
@@ -198,8 +198,8 @@ def _by_call(
 
 
 def _completions(row: RowMapping, prompt: TokenIds | None, sampled: Sequence[RowMapping]) -> list[Row]:
-    read = [rows.read_completion(completion, prompt) for completion in sampled]
-    rows.read_call(row, prompt, read, b"")
+    read = [values.read_completion(completion, prompt) for completion in sampled]
+    values.read_call(row, prompt, read, b"")
     return [
         taken(completion, COMPLETION_COLUMNS) | {"token_ids": known.token_ids.raw}
         for completion, known in zip(sampled, read, strict=True)

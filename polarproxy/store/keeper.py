@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from polarproxy.store.writer import Item
+    from polarproxy.store.items import Item
 
 
 class Keeper(Protocol):

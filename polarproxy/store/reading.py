@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from polarproxy.model import CapturedCall
-from polarproxy.store import rows
+from polarproxy.store import values
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.facts import Known, known_of
 from polarproxy.store.schema import calls, completions
@@ -40,9 +40,9 @@ def read_calls(connection: Connection, condition: ColumnElement[bool]) -> Iterat
         call_id = row["call_id"]
         known = facts.get(call_id, Known())
         prompt = prompts.prompt(row)
-        choices = [rows.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
+        choices = [values.read_completion(choice, prompt) for choice in sampled.get(call_id, ())]
         yield CapturedCall(
-            call=rows.read_call(row, prompt, choices, requests.body(row["body_digest"])),
+            call=values.read_call(row, prompt, choices, requests.body(row["body_digest"])),
             delivered=known.delivered,
             labels=tuple(known.labels),
         )

@@ -15,7 +15,7 @@ from polarproxy.model import (
     Session,
     SessionStatus,
 )
-from polarproxy.store import responses, rewards, rows, turns
+from polarproxy.store import responses, rewards, rows, turns, values
 from polarproxy.store.database import for_writing
 from polarproxy.store.facts import add_label
 from polarproxy.store.fingerprints import fingerprints
@@ -104,7 +104,7 @@ class Repository:
             row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().first()
             if row is None:
                 raise NotFound(f"there is no session {session_id!r}; `polarproxy sessions list` shows those there are")
-            return rows.read_session(row, rewards.latest(connection, [session_id]).get(session_id))
+            return values.read_session(row, rewards.latest(connection, [session_id]).get(session_id))
 
     def session_state(self, session_id: str) -> SessionState | None:
         """None: the session is not stored yet."""

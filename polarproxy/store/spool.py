@@ -7,44 +7,32 @@ will never take stays, in a file of its own, and is told.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from polarproxy.errors import BadSpool, DamagedRecord
-from polarproxy.store.spool_files import (
-    SUFFIX,
-    TORN,
-    AppendFile,
-    Found,
-    ReadFile,
-    spool_files,
-    spool_folder,
-    spool_folders,
-    sync_folder,
-)
-from polarproxy.store.spool_index import Held, Index
-from polarproxy.store.spool_records import Subject, decode, subject
-from polarproxy.store.writer import NewCall
+from polarproxy.errors import DamagedRecord
+from polarproxy.store.items import NewCall
+from polarproxy.store.spool_files import SUFFIX, AppendFile, ReadFile
+from polarproxy.store.spool_index import Held, Index, Refusal
+from polarproxy.store.spool_records import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
     from typing import IO
 
+    from polarproxy.store.items import Item
     from polarproxy.store.places import Place
-    from polarproxy.store.writer import Item
+    from polarproxy.store.spool_loading import Loaded
+    from polarproxy.store.spool_records import Subject
 
 log = logging.getLogger(__name__)
 
 FILE_BYTES = 1 << 20
 """A file that is larger gets no more records. After a crash, what was stored of one file is read again."""
-_LOCK = "lock"
-_NOTHING = Subject(None, None, None, None)
-"""Of a record that cannot be read."""
 
 
 @dataclass(slots=True)
@@ -57,14 +45,6 @@ class _File:
     """Records in it that did not leave."""
     kept: bool = False
     """Whether it stays although nothing in it is to be stored: a record was refused, or something in it could not be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A record that the database will not take."""
-
-    held: Held
-    why: str
 
 
 @dataclass
@@ -142,7 +122,7 @@ class Spool:
                 raise
             with self._guard:
                 for (data, about), offset in zip(records, offsets, strict=True):
-                    self._hold(self._last, Found(offset, data), about)
+                    self._hold(self._last, offset, len(data), about)
 
     def _begin_file(self) -> AppendFile:
         number = self._last + 1
@@ -162,10 +142,10 @@ class Spool:
             self._open = None
             self._drop_if_empty(self._last)
 
-    def _hold(self, file: int, found: Found, about: Subject) -> Held:
+    def _hold(self, file: int, offset: int, length: int, about: Subject) -> Held:
         self._files[file].records += 1
         self._files[file].held += 1
-        return self._index.add(file, found.offset, len(found.data), about)
+        return self._index.add(file, offset, length, about)
 
     def oldest(self, count: int) -> list[Held]:
         """The first records, in the order in which they came."""
@@ -254,106 +234,16 @@ class Spool:
             self._stop_reading()
         self._lock.close()
 
-    def load(self) -> None:
-        """Takes in what is there; raises `BadSpool`."""
-        paths = spool_files(self.folder)
-        unread = [found for path in paths for found in self._load(path, last=path == paths[-1])]
-        for held, why in unread:
-            self.refuse(held, why)
-        if self._index:
-            log.warning("the spool %s holds %d records from before", self.folder, len(self._index))
-
-    def _load(self, path: Path, *, last: bool) -> list[tuple[Held, str]]:
-        """Records that are whole and cannot be read, and why."""
-        number, unread = int(path.stem), []
+    def take_in(self, loaded: Loaded) -> list[tuple[Held, str]]:
+        """A file that was found in the folder. Gives the records in it that cannot be read, and why."""
+        number, unread = int(loaded.path.stem), []
         self._last = max(self._last, number)
-        file = self._files[number] = _File(path, "")
-        with closing(ReadFile(path)) as read:
-            for found in read.records():
-                try:
-                    self._hold(number, found, subject(decode(found.data)))
-                except DamagedRecord as error:
-                    unread.append((self._hold(number, found, _NOTHING), f"{path}, at {found.offset}: {error}"))
-            if file.held:
-                file.database = self._database_of(read)
-            self._look_at_damage(file, read, last=last)
+        self._files[number] = _File(loaded.path, loaded.database, kept=loaded.damaged > 0)
+        self.damaged += loaded.damaged
+        self.torn += loaded.torn
+        for record in loaded.records:
+            held = self._hold(number, record.offset, record.length, record.about)
+            if record.why_unread is not None:
+                unread.append((held, record.why_unread))
         self._drop_if_empty(number)
         return unread
-
-    def _database_of(self, read: ReadFile) -> str:
-        """Raises `BadSpool` when that is another one."""
-        said = None if read.header is None else read.header.database
-        if self.database not in (None, said):
-            raise BadSpool(
-                f"{self.folder} holds records for {said or 'nobody knows which database'}, not for {self.database}; store"
-                f" them where they belong: polarproxy db spool drain {self.folder} --db {said or 'URL --force'}; or with"
-                " --force in a database of your choice"
-            )
-        return said or ""
-
-    def _look_at_damage(self, file: _File, read: ReadFile, *, last: bool) -> None:
-        """A crash leaves a torn end, and only in the last file; it is kept beside it for people to look at."""
-        after = read.size - read.end
-        damaged = read.damaged + (0 if last else after)
-        if damaged:
-            file.kept = True
-            self.damaged += damaged
-            log.error("%s is damaged: %d bytes of it cannot be read", file.path, damaged)
-        if last and after:
-            self.torn += after
-            log.warning("%s ends in %d bytes that are no whole record; they are cut off", file.path, after)
-            with file.path.open("r+b") as opened:
-                opened.seek(read.end)
-                file.path.with_name(f"{file.path.name}.{read.end}{TORN}").write_bytes(opened.read())
-                opened.truncate(read.end)
-
-
-def warn_of_strays(folder: Path, workers: Iterable[int | None]) -> None:
-    """Says which folders hold records that none of these will store: there were more or other workers before."""
-    own = {spool_folder(folder, number) for number in workers}
-    for path in spool_folders(folder):
-        if path not in own and spool_files(path):
-            log.warning("nobody stores what is in %s; do it with: polarproxy db spool drain %s", path, path)
-
-
-def in_use(folder: Path) -> bool:
-    """Whether a process has the spool in a folder now."""
-    try:
-        lock = (folder / _LOCK).open("rb")
-    except FileNotFoundError:
-        return False
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
-def open_spool(folder: Path, database: str | None) -> Spool:
-    """The spool in a folder, which is made if it is not there, with what it holds. `database` names where its records are to
-    be stored; None: whatever it says itself.
-
-    Raises `BadSpool` when another process has it, when what is in it is none of ours or belongs to another database.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("wb")
-    except OSError as error:
-        raise BadSpool(f"{folder} cannot be a spool: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise BadSpool(f"another polarproxy uses the spool {folder}; give each a folder of its own") from error
-    spool = Spool(folder, database, lock)
-    try:
-        spool.load()
-        sync_folder(folder)
-    except OSError as error:
-        spool.close()
-        raise BadSpool(f"the spool {folder} cannot be read: {error.strerror}") from error
-    except BadSpool:
-        spool.close()
-        raise
-    return spool

@@ -24,6 +24,14 @@ class Held:
     about: Subject
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A record that the database will not take."""
+
+    held: Held
+    why: str
+
+
 class Index:
     """The records that wait. Whoever changes it sees to it that nobody else does meanwhile."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from polarproxy.errors import BadArchive, DamagedRecord
-from polarproxy.store import codec, rows
+from polarproxy.store import codec, rows, values
 from polarproxy.store.checking import check_call, check_session, stored_row
 from polarproxy.store.entries import (
     CALL_COLUMNS,
@@ -21,14 +21,14 @@ from polarproxy.store.entries import (
     SessionEntry,
     taken,
 )
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.places import Place
 from polarproxy.store.responses import StoredResponse
 from polarproxy.store.text import escape, unescape
-from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
     from polarproxy.model import Session
-    from polarproxy.store.writer import Item
+    from polarproxy.store.items import Item
 
 
 class SpooledSession(msgspec.Struct, frozen=True, tag="session"):
@@ -130,7 +130,7 @@ def decode(data: bytes) -> Item:
         record = _decoder.decode(data)
         if isinstance(record, SpooledFact):
             return Fact(unescape(record.call_id), record.recorded_at, unescape(record.name), unescape(record.value))
-        session = rows.read_session(stored_row(check_session(record.session).row), None)  # type: ignore[arg-type]
+        session = values.read_session(stored_row(check_session(record.session).row), None)  # type: ignore[arg-type]
         if isinstance(record, SpooledSession):
             return session
         call = check_call(session.session_id, record.call).call

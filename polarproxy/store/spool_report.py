@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool, DamagedRecord
-from polarproxy.store.spool import in_use
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.spool_files import ReadFile, spool_files, spool_folders
+from polarproxy.store.spool_opening import in_use
 from polarproxy.store.spool_records import decode
-from polarproxy.store.writer import Fact, NewCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from polarproxy.errors import StoreUnavailable, Unstorable
 from polarproxy.store.draining import Drainer, placed
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
+from polarproxy.store.items import Fact, Item, NewCall
 from polarproxy.store.spool_records import encode, subject
-from polarproxy.store.writer import Fact, Item, NewCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from polarproxy.model import CallStatus
-from polarproxy.store import rewards, rows
+from polarproxy.store import rewards, values
 from polarproxy.store.facts import Known, known_of
 from polarproxy.store.schema import calls, completions, sessions
 
@@ -60,7 +60,7 @@ def list_sessions(connection: Connection, limit: int | None, group_id: str | Non
     ids = [row["session_id"] for row in found]
     given, sizes = rewards.latest(connection, ids), _sizes(connection, ids)
     return [
-        SessionSummary(rows.read_session(row, given.get(session_id)), *sizes.get(session_id, (0, 0)))
+        SessionSummary(values.read_session(row, given.get(session_id)), *sizes.get(session_id, (0, 0)))
         for session_id, row in zip(ids, found, strict=True)
     ]
 

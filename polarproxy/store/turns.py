@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import exists, select
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.store import rows
+from polarproxy.store import values
 from polarproxy.store.schema import DELIVERED, call_facts, calls, completions
 from polarproxy.store.tokens import PromptReader
 
@@ -47,7 +47,7 @@ def marked(connection: Connection, session_id: str, keys: Sequence[bytes]) -> li
     for start in range(0, len(keys), _AT_ONCE):
         some = query.where(completions.c.turn_key.in_(keys[start : start + _AT_ONCE]), calls.c.session_id == session_id)
         for row in connection.execute(some).mappings():
-            mark = rows.read_mark(row)
+            mark = values.read_mark(row)
             if mark is not None:
                 place = row["call_id"], row["choice_index"], row["ordinal"]
                 found.append(StoredTurn(*place, mark, bool(row["delivered"])))
@@ -65,4 +65,6 @@ def tokens(connection: Connection, turn: StoredTurn) -> tuple[TokenIds, Completi
     if prompt is None:
         raise StoreDamaged(f"call {turn.call_id} has a turn to go on from, and no prompt")
     chosen = completions.c.call_id == turn.call_id, completions.c.choice_index == turn.choice
-    return prompt, rows.read_completion(connection.execute(select(completions).where(*chosen)).mappings().one(), prompt)
+    return prompt, values.read_completion(
+        connection.execute(select(completions).where(*chosen)).mappings().one(), prompt
+    )

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.store import rewards, rows
+from polarproxy.store import rewards, values
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.facts import known_of
 from polarproxy.store.schema import calls, completions, sessions
@@ -47,8 +47,8 @@ def session_damage(connection: Connection, session_id: str) -> Iterator[Damage]:
 def _read_session(connection: Connection, session_id: str) -> None:
     row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().one()
     for given in rewards.history(connection, session_id):
-        rows.read_session(row, given.reward)
-    rows.read_session(row, None)
+        values.read_session(row, given.reward)
+    values.read_session(row, None)
 
 
 def _read_body(connection: Connection, requests: BodyReader, call_id: str) -> None:
@@ -61,7 +61,7 @@ def _read_call(connection: Connection, prompts: PromptReader, call_id: str) -> N
     prompt = prompts.prompt(row)
     by_choice = select(completions).where(completions.c.call_id == call_id).order_by(completions.c.choice_index)
     sampled = connection.execute(by_choice).mappings().all()
-    rows.read_call(row, prompt, [rows.read_completion(completion, prompt) for completion in sampled], b"")
+    values.read_call(row, prompt, [values.read_completion(completion, prompt) for completion in sampled], b"")
     known_of(connection, select(calls.c.call_id).where(calls.c.call_id == call_id))
 
 

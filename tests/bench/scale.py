@@ -31,9 +31,10 @@ from rich.table import Table
 
 from polarproxy.model import Reward
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests import postgres
 from tests.bench.canned import Size
 from tests.bench.store_work import session_calls

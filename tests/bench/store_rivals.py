@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from polarproxy.model import Call
-    from polarproxy.store.writer import NewCall
+    from polarproxy.store.items import NewCall
 
 _SECONDS = 60.0
 

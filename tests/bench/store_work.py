@@ -23,7 +23,7 @@ from polarproxy.model import (
     TokenSource,
     Usage,
 )
-from polarproxy.store.writer import NewCall
+from polarproxy.store.items import NewCall
 from tests.bench.canned import MODEL, SESSION_AT, Size, conversation, request_template, session_ids
 
 if TYPE_CHECKING:

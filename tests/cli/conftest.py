@@ -7,9 +7,10 @@ import pytest
 
 from polarproxy.model import CallStatus, Reward, RewardComponent
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.cli.command import Command
 from tests.database import fresh
 from tests.store.samples import NOW, a_call, a_session, new_call

@@ -8,8 +8,9 @@ import pytest
 
 from polarproxy.model import Continued, FallbackReason, Prompting, PromptOutcome
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.cli.command import Command
 from tests.database import fresh
 from tests.store.samples import a_call, new_call

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.cli.command import Command
 from tests.postgres import Server
 from tests.store.samples import NOW, a_call, new_call

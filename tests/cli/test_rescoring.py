@@ -17,9 +17,10 @@ from polarproxy.proxy.rescore import Bar
 from polarproxy.proxy.upstream import Upstream
 from polarproxy.settings import Settings
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.database import fresh
 from tests.fakes import FakeEngine, Faults, Received, Turn, always, compose
 from tests.fakes.script import PromptToken

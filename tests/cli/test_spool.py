@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from polarproxy.store.database import name_of, open_database
+from polarproxy.store.items import Fact, Item
 from polarproxy.store.places import Place
 from polarproxy.store.repository import Repository
-from polarproxy.store.spool import Spool, open_spool
+from polarproxy.store.spool_opening import open_spool
 from polarproxy.store.spool_records import encode, subject
-from polarproxy.store.writer import Fact, Item
 from tests.cli.command import Command
 from tests.database import fresh
 from tests.postgres import Server
@@ -25,7 +25,7 @@ ITEMS: list[Item] = [
 
 
 def fill(folder: Path, items: list[Item], database: str = "sqlite:////elsewhere") -> None:
-    spool: Spool = open_spool(folder, database)
+    spool = open_spool(folder, database)
     spool.append([(encode(item), subject(item)) for item in items])
     spool.close()
 

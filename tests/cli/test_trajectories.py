@@ -10,9 +10,10 @@ from polarproxy.cli.drifts import drift_lines
 from polarproxy.cli.opening import Merge
 from polarproxy.model import CallStatus, TokenIds
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from polarproxy.trajectory.drift import Drift, Window
 from polarproxy.trajectory.merging import MERGES
 from polarproxy.trajectory.symptoms import DriftClass

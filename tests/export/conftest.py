@@ -8,10 +8,11 @@ import pytest
 
 from polarproxy.model import Call, Reward, Session
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.export.exported import Fill
 from tests.trajectory.build import WHEN, Said, call
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Engine
 
 from polarproxy.model import Call, CallKind, CallStatus, CapturedCall, Dialect, FinishReason, Reward, Session
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.store.writer import Writer
 from polarproxy.wire.bedrock.write_request import encode_request as write_bedrock
 from polarproxy.wire.chat.request import encode_request as write_chat
 from polarproxy.wire.gemini.write_request import encode_request as write_gemini

@@ -20,9 +20,10 @@ from unittest.mock import patch
 from polarproxy.model import Call, CapturedCall, Session, TokenIds, Usage
 from polarproxy.store.archiving import write_sessions
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.migrate import upgrade
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.fakes.answer import ChatAnswer
 from tests.fakes.toy_tokenizer import prompt_ids, token_bytes
 from tests.harnesses import test_claude_code as claude_code

@@ -12,7 +12,9 @@ from sqlalchemy.exc import OperationalError
 
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.inbox import Done, Inbox
-from polarproxy.store.writer import Item, Writer
+from polarproxy.store.items import Item
+from polarproxy.store.recording import Recording
+from polarproxy.store.writer import Writer
 from tests.fakes import always, compose
 from tests.fakes.faults import Faults
 from tests.proxy.rig import BODY, IDS, Rig, Starter, until
@@ -29,14 +31,14 @@ class Broken:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Broken:
-    state, write = Broken(), Writer._write
+    state, write = Broken(), Recording.write
 
-    def failing(self: Writer, items: list[Item]) -> None:
+    def failing(self: Recording, items: list[Item]) -> None:
         if state.now:
             raise OperationalError("INSERT", None, Exception("database or disk is full"))
         write(self, items)
 
-    monkeypatch.setattr(Writer, "_write", failing)
+    monkeypatch.setattr(Recording, "write", failing)
     return state
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from polarproxy.model import CallStatus
 from polarproxy.store.inbox import Done
-from polarproxy.store.writer import Item, NewCall, Writer
+from polarproxy.store.items import Item, NewCall
+from polarproxy.store.writer import Writer
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, IDS, Answer, Rig, Starter, until
 

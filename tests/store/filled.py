@@ -26,11 +26,12 @@ from polarproxy.model import (
 )
 from polarproxy.store import codec
 from polarproxy.store.bodies import BodyReader
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.repository import Repository
 from polarproxy.store.responses import StoredResponse
 from polarproxy.store.schema import DELIVERED, bodies, calls, metadata
 from polarproxy.store.tokens import PromptReader
-from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_completion, a_session, new_call
 
 SECONDS = 30

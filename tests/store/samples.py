@@ -26,7 +26,7 @@ from polarproxy.model import (
     TurnMark,
     Usage,
 )
-from polarproxy.store.writer import NewCall
+from polarproxy.store.items import NewCall
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

@@ -13,9 +13,10 @@ from sqlalchemy import Engine
 from polarproxy.errors import StoreConflict, StoreUnavailable
 from polarproxy.model import Call, Logprobs, Loss, TokenIds
 from polarproxy.store.database import open_database
+from polarproxy.store.items import NewCall
 from polarproxy.store.repository import Repository
 from polarproxy.store.responses import StoredResponse
-from polarproxy.store.writer import NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, a_completion, a_session, new_call
 
 SECONDS = 20

@@ -10,12 +10,13 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, open_database, was_rolled_back
+from polarproxy.store.items import NewCall
 from polarproxy.store.migrate import upgrade
 from polarproxy.store.repository import Repository
 from polarproxy.store.revisions import require_current
 from polarproxy.store.rows import session_row
 from polarproxy.store.schema import metadata, sessions
-from polarproxy.store.writer import NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.postgres import Server
 from tests.store.samples import a_call, a_session, new_call
 

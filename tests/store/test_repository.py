@@ -17,9 +17,10 @@ from polarproxy.model import (
     TurnReward,
 )
 from polarproxy.store.facts import LABEL
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository, SessionState
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 
 SECONDS = 20

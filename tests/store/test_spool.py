@@ -9,12 +9,13 @@ import pytest
 
 from polarproxy.errors import BadSpool
 from polarproxy.store import spool as spool_module
+from polarproxy.store.items import Fact, Item
 from polarproxy.store.places import Place
-from polarproxy.store.spool import Spool, open_spool, warn_of_strays
+from polarproxy.store.spool import Spool
 from polarproxy.store.spool_files import spool_files, spool_folder, spool_folders
+from polarproxy.store.spool_opening import open_spool, warn_of_strays
 from polarproxy.store.spool_records import encode, subject
 from polarproxy.store.spool_report import report
-from polarproxy.store.writer import Fact, Item
 from tests.store.samples import NOW, a_call, a_session, new_call
 
 DATABASE = "sqlite:////db"

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from polarproxy.errors import DamagedRecord
 from polarproxy.model import Call
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.places import Place
 from polarproxy.store.responses import StoredResponse
 from polarproxy.store.spool_records import decode, encode, subject
-from polarproxy.store.writer import Fact, NewCall
 from tests.store.samples import NOW, a_call, a_session, calls, new_call
 
 HARD = "\x00\x1a\ud83d"

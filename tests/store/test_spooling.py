@@ -20,15 +20,17 @@ from polarproxy.errors import BadSpool, SessionClosed, StoreConflict, StoreUnava
 from polarproxy.model import Call, SessionStatus
 from polarproxy.store.arrivals import Arrivals, OwnArrivals, arrivals_of
 from polarproxy.store.draining import Drainer
+from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.places import Place
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED, completions
 from polarproxy.store.shared_arrivals import SharedArrivals
-from polarproxy.store.spool import Spool, open_spool
+from polarproxy.store.spool import Spool
 from polarproxy.store.spool_files import spool_files
+from polarproxy.store.spool_opening import open_spool
 from polarproxy.store.spool_records import encode, subject
 from polarproxy.store.spooling import SpoolingWriter
-from polarproxy.store.writer import Fact, NewCall, Writer
+from polarproxy.store.writer import Writer
 from tests.database import KINDS, ON_POSTGRESQL, ON_SQLITE, fresh
 from tests.postgres import Server, running
 from tests.store.samples import NOW, a_call, a_session, new_call

@@ -23,10 +23,11 @@ from polarproxy.model import (
     SessionStatus,
 )
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.prune import Rule, prune
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.database import Databases
 from tests.store.samples import NOW, a_call, a_completion, a_session, new_call
 

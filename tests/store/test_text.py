@@ -9,10 +9,11 @@ from sqlalchemy import select
 from polarproxy.errors import NotFound
 from polarproxy.model import Reward, RewardComponent
 from polarproxy.store.facts import LABEL
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import call_facts
 from polarproxy.store.text import decode_pairs, encode_pairs, escape, unescape
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_completion, a_session, new_call
 
 SECONDS = 20

@@ -11,9 +11,10 @@ from polarproxy.errors import StoreDamaged
 from polarproxy.model import Call, PromptMode, TokenIds, TurnMark
 from polarproxy.store import turns
 from polarproxy.store.database import for_writing
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, a_completion, a_session, new_call
 
 SECONDS = 20

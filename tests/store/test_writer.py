@@ -11,9 +11,10 @@ from sqlalchemy import Engine, event
 from polarproxy.errors import StoreConflict, StoreUnavailable
 from polarproxy.model import Sampling
 from polarproxy.store.inbox import MAX_GROUP, Done
+from polarproxy.store.items import Fact, Item
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Item, Writer
+from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 
 SECONDS = 20

@@ -11,9 +11,10 @@ from sqlalchemy import Engine
 from polarproxy.model import Completion, FallbackReason, TokenIds, TurnMark
 from polarproxy.proxy.exact.known import KnownTurn, KnownTurns, Match
 from polarproxy.store.database import open_database
+from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
-from polarproxy.store.writer import Fact, Writer
+from polarproxy.store.writer import Writer
 from polarproxy.wire.neutral.history import Turn
 from tests.database import fresh
 from tests.store.samples import a_call, a_completion, new_call
