@@ -35,6 +35,7 @@ COMMANDS = {
     "serve": "serve",
     "demo": "demo",
     "export": "export",
+    "generate": "generate",
     "push": "push",
     "verify": "verify",
     "doctor": "doctor",

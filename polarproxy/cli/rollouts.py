@@ -73,9 +73,12 @@ class RolloutService:
         engine: Engine,
         base: str,
         job: str = SERVICE,
+        rollouts: int | None = None,
         watch: Callable[[Finished], None] = lambda _: None,
     ) -> None:
+        """`rollouts` None: as many at once as the settings say."""
         settings = parts.settings
+        pools = pools_for(settings.rollouts if rollouts is None else rollouts)
         own = None if settings.harnesses is None else Path(settings.harnesses)
         self.store = TaskStore(engine)
         self.workshop = RecipeWorkshop(
@@ -83,7 +86,7 @@ class RolloutService:
         )
         self.gateway, self._pauses = Gateway(base, admin_key(parts)), Pauses()
         records = StoreRecords(parts.repository)
-        lifecycle = Lifecycle(self.workshop, self.gateway, records, self._pauses, pools_for(settings.rollouts))
+        lifecycle = Lifecycle(self.workshop, self.gateway, records, self._pauses, pools)
         self.runner = Runner(self.store, lifecycle, self.gateway, records, Ownership(engine, job), job, watch)
         self._callbacks = Callbacks(self.store, admin_key(parts))
         self._routes = TaskRoutes(self.store, self.workshop.check, self.runner.wake, parts.ending)

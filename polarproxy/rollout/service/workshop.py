@@ -48,15 +48,17 @@ class RecipeWorkshop:
         self._proxy, self._harnesses, self._cache, self._kind, self._served = proxy, harnesses, cache, kind, served
         self._runtimes = Runtimes()
         self._installed: dict[str, asyncio.Task[Installed]] = {}
-        self._files = tempfile.TemporaryDirectory(prefix="polarproxy-tasks-", ignore_cleanup_errors=True)
+        self._files: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
+        self._files = tempfile.TemporaryDirectory(prefix="polarproxy-tasks-", ignore_cleanup_errors=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.cleanup()
+        if self._files is not None:
+            self._files.cleanup()
 
     def check(self, request: TaskRequest) -> None:
         """Raises `BadRequest` for a harness or a runtime that there is not."""
@@ -106,6 +108,7 @@ class RecipeWorkshop:
         files = request.place.files
         if not files:
             return request.place.source()
+        assert self._files is not None, "use it as a context manager"
         digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode(files, order="sorted"))
         folder = Path(self._files.name, digest)
         if not folder.exists():

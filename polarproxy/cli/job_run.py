@@ -1,0 +1,154 @@
+"""Running a job beside a proxy of its own, until it is done, has enough, or is broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from polarproxy.cli.output import errors
+from polarproxy.cli.progress import Progress
+from polarproxy.cli.rollouts import RolloutService
+from polarproxy.cli.runner import running_proxy
+from polarproxy.errors import BadSettings, HarnessNotInstalled, StoreConflict
+from polarproxy.rollout.jobs.planning import plan
+from polarproxy.rollout.jobs.tally import Tally, tally
+from polarproxy.settings import Settings
+from polarproxy.store.database import open_database
+from polarproxy.store.task_rows import TaskState
+from polarproxy.store.tasks import TaskStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Engine
+
+    from polarproxy.proxy.parts import Parts
+    from polarproxy.rollout.jobs.dataset import GivenTask
+    from polarproxy.rollout.jobs.job import Job
+    from polarproxy.rollout.service.runner import Finished
+    from polarproxy.store.task_rows import NewTask
+
+_AT_ONCE = 200
+"""Tasks that are submitted in one transaction."""
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A job, its tasks, and where it works."""
+
+    job: Job
+    tasks: list[GivenTask]
+    folder: Path
+    db: str
+    recipes: str | None
+    """Folder of the user's own. None: there is none."""
+
+    @property
+    def settings(self) -> Settings:
+        """Of its proxy, which serves its harnesses alone. Raises `BadSettings`."""
+        engine = self.job.engine
+        own = {"db": self.db, "port": 0, "auth": "required", "harnesses": self.recipes}
+        try:
+            return msgspec.convert(msgspec.structs.asdict(engine) | own, Settings)
+        except msgspec.ValidationError as error:
+            raise BadSettings(f"engine: {error}") from error
+
+
+async def run_job(place: Place) -> bool:
+    """Whether it came to its end. Raises `BadSettings` for a job that cannot be run, or is another one than it was."""
+    async with running_proxy(place.settings) as (base, parts):
+        engine = open_database(place.db)
+        try:
+            return await _Run(place, parts, engine, base).run()
+        finally:
+            engine.dispose()
+
+
+class _Run:
+    def __init__(self, place: Place, parts: Parts, engine: Engine, base: str) -> None:
+        self._job, self._tasks = place.job, place.tasks
+        self._store = TaskStore(engine)
+        self._tally: Tally = tally(self._store.of_job(place.job.name))
+        self._service = RolloutService(
+            parts, engine, base, job=place.job.name, rollouts=place.job.run.rollouts, watch=self._ended
+        )
+        self._progress: Progress | None = None
+        self._enough = asyncio.Event()
+        self._stopped = False
+
+    async def run(self) -> bool:
+        job, service = self._job, self._service
+        planned = plan(job, self._tasks, service.workshop.check)
+        await asyncio.to_thread(self._submit, planned)
+        async with service.open():
+            await self._install()
+            wanted = sum(one.rollouts for one in planned)
+            self._progress = Progress(self._tally, wanted, job.target, lambda: service.runner.active)
+            if self._tally.attempted:
+                errors.print(f"going on with job {job.name}: {self._progress.line()}", markup=False)
+            self._look()
+            with self._progress.shown():
+                await self._work()
+            errors.print(self._progress.line(), markup=False)
+        return not self._stopped
+
+    def _submit(self, planned: list[NewTask]) -> None:
+        try:
+            for start in range(0, len(planned), _AT_ONCE):
+                self._store.submit(planned[start : start + _AT_ONCE])
+        except StoreConflict as error:
+            raise BadSettings(
+                f"job {self._job.name} was begun with other tasks or settings ({error}); give the changed one another name"
+            ) from error
+
+    async def _install(self) -> None:
+        for name in self._job.run.harnesses:
+            try:
+                await self._service.workshop.installed(name)
+            except HarnessNotInstalled as error:
+                raise BadSettings(f"harness {name}: {error}") from error
+
+    async def _work(self) -> None:
+        loop, runner = asyncio.get_running_loop(), self._service.runner
+        working = asyncio.create_task(runner.run(until_done=True))
+        skipping = asyncio.create_task(self._skip_rest())
+
+        def stop() -> None:
+            self._stopped = True
+            working.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            await asyncio.wait((working,))
+            if not working.cancelled():
+                working.result()
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            skipping.cancel()
+            await asyncio.gather(skipping, return_exceptions=True)
+        if self._stopped:
+            errors.print("broken off; the same command goes on from here")
+
+    async def _skip_rest(self) -> None:
+        """Once enough is accepted, nothing else is wanted."""
+        await self._enough.wait()
+        for task in await asyncio.to_thread(self._store.tasks, job=self._job.name, state=TaskState.OPEN, limit=_ALL):
+            await asyncio.to_thread(self._store.cancel, task.task_id)
+        self._service.runner.wake()
+
+    def _ended(self, finished: Finished) -> None:
+        self._tally.add(finished.outcome)
+        self._look()
+        if self._progress is not None:
+            self._progress.note()
+
+    def _look(self) -> None:
+        if self._job.target is not None and self._tally.usable >= self._job.target:
+            self._enough.set()

@@ -1,0 +1,1 @@
+"""Offline jobs: many tasks, harnesses and models, run to the end."""
