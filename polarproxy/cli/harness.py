@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from polarproxy.cli.harness_run import MEMORY, Kind, Memory, Own, best_runtime, run, say
+from polarproxy.cli.harness_run import MEMORY, Kind, Memory, Own, run, say
 from polarproxy.cli.harness_runs import Checked, check
 from polarproxy.cli.opening import Json
 from polarproxy.cli.output import console, print_json, print_table
@@ -16,6 +16,7 @@ from polarproxy.cli.recipes import harness_cache, known_harnesses
 from polarproxy.errors import HarnessNotInstalled, RuntimeFailed
 from polarproxy.rollout.installing import install as install_harness
 from polarproxy.rollout.recipes import Harness, named
+from polarproxy.rollout.runtimes.opening import best_runtime
 from polarproxy.rollout.runtimes.protocol import Limits
 
 if TYPE_CHECKING:

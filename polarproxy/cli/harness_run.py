@@ -18,10 +18,12 @@ from polarproxy.cli.recipes import harness_cache, known_harnesses
 from polarproxy.errors import BadSettings
 from polarproxy.rollout.installing import install
 from polarproxy.rollout.recipes import named
+from polarproxy.rollout.runtimes.opening import best_runtime
 from polarproxy.rollout.runtimes.protocol import Folder, GitCommit, Limits
 
 if TYPE_CHECKING:
-    from polarproxy.rollout.runtimes.protocol import Source
+    from polarproxy.rollout.runtimes.opening import best_runtime
+from polarproxy.rollout.runtimes.protocol import Source
 
 Own = Annotated[
     str | None,
@@ -115,11 +117,6 @@ def _print_run(done: Done, db: str, as_json: bool) -> None:
     )
     if outcome.problem:
         errors.print(Text(outcome.problem, style="red"))
-
-
-def best_runtime() -> str:
-    """The runtime that is taken when nobody names one."""
-    return "local"
 
 
 def say(text: str) -> None:

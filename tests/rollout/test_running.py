@@ -14,8 +14,9 @@ from polarproxy.rollout.installing import Installed, install
 from polarproxy.rollout.recipes import Harness, find_harnesses
 from polarproxy.rollout.running import Access, run_harness
 from polarproxy.rollout.runtimes.budget import Budget
-from polarproxy.rollout.runtimes.opening import RUNTIMES, Runtimes
+from polarproxy.rollout.runtimes.opening import Runtimes
 from polarproxy.rollout.runtimes.protocol import Spec
+from tests.rollout.runtimes.place import KINDS
 
 SEEN = """
 format = 1
@@ -49,7 +50,7 @@ def seen(tmp_path: Path) -> Installed:
     return install(find_harnesses(folder.parent)["seen"], tmp_path / "cache")
 
 
-@pytest.mark.parametrize("kind", [runtime.kind for runtime in RUNTIMES])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_nothing_of_the_user_reaches_it(
     seen: Installed, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from polarproxy.rollout.runtimes.census import Census
     from polarproxy.rollout.runtimes.protocol import Ended, Spec
 
+KEEPERS = 4
+"""Processes of our own around a command: bubblewrap's two, the shim, its relay. Some are counted with the rest."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _DIFF_S = 300.0
 _PATCH = "polarproxy-diff.patch"
@@ -157,7 +159,7 @@ class HostedRuntime(ABC):
         limits, use = self.spec.limits, await self._census.use(pid)
         if use.memory > limits.memory_mb << 20:
             return StoppedBy.MEMORY
-        if use.processes > limits.processes:
+        if use.processes > limits.processes + 2 * KEEPERS:
             return StoppedBy.PROCESSES
         return StoppedBy.DISK if await self._disk() > limits.disk_mb << 20 else None
 
@@ -186,15 +188,11 @@ def _give(folder: Path, owner: int) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Also what its programs made unreadable for their user."""
-
-    def unlock(_function: object, path: str, _error: object) -> None:
-        parent = Path(path).parent
-        parent.chmod(0o700)
-        if not Path(path).is_symlink() and Path(path).is_dir():
-            Path(path).chmod(0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            Path(path).unlink(missing_ok=True)
-
-    shutil.rmtree(folder, onerror=unlock)
+    """Also what its programs made unreadable for their own user."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        for place, below, _ in os.walk(folder):
+            for path in (Path(place, name) for name in below):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+        shutil.rmtree(folder, ignore_errors=True)

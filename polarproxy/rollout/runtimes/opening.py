@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSettings
+from polarproxy.rollout.runtimes.bubblewrap import BubblewrapRuntime
 from polarproxy.rollout.runtimes.census import Census
 from polarproxy.rollout.runtimes.local import LocalRuntime
 
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
 
     from polarproxy.rollout.runtimes.protocol import Runtime, Spec
 
-RUNTIMES = (LocalRuntime,)
+RUNTIMES = (BubblewrapRuntime, LocalRuntime)
+"""The safest first."""
+
+
+def best_runtime() -> str:
+    """The kind that is taken when nobody names one: bubblewrap where it works, else a process of this user's."""
+    return next(runtime.kind for runtime in RUNTIMES if runtime.why_not() is None)
 
 
 class Runtimes:

@@ -43,23 +43,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The user to become. None: stay who it is."""
     relay: tuple[int, str] | None = None
     """A loopback port, and the Unix socket behind it."""
+    folder: str | None = None
+    """Where the command runs. None: where the shim does."""
 
 
-def shimmed(settings: Settings, command: Sequence[str]) -> list[str]:
-    """The command line that runs a command below the shim."""
+def shimmed(settings: Settings, command: Sequence[str], place: str = shim.__file__) -> list[str]:
+    """The command line that runs a command below the shim, which lies at `place`."""
     python = str(Path(sys.executable).resolve())
-    return [python, "-I", "-S", str(Path(shim.__file__)), msgspec.json.encode(settings).decode(), *command]
+    return [python, "-I", "-S", place, msgspec.json.encode(settings).decode(), *command]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A process to start. What it starts must end when it is sent SIGTERM, and at the latest with its process group."""
+    """A process to start. All that it started must be gone when it ends, and it must end when it is sent SIGTERM."""
 
     command: Sequence[str]
     env: Mapping[str, str]
     folder: Path
     stdin: bytes
     output_mb: int
+    ends_with_child: bool = False
+    """Whether its only child is to be killed instead, after which it ends."""
 
 
 class _Output(asyncio.Protocol):
@@ -151,7 +155,7 @@ class _Process:
             self._close()
 
     async def _end(self) -> None:
-        self._signal(os.kill, signal.SIGTERM)
+        self._end_it()
         try:
             async with asyncio.timeout(_GONE_S):
                 code = await self.process.wait()
@@ -161,6 +165,15 @@ class _Process:
             code = await self.process.wait()
         self.exit_code = code if code >= 0 else 128 - code
 
+    def _end_it(self) -> None:
+        pid = self.process.pid
+        child = _only_child(pid) if self.launch.ends_with_child and self.process.returncode is None else None
+        if child is None:
+            self._signal(os.kill, signal.SIGTERM)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
     def _signal(self, send: Callable[[int, int], None], number: int) -> None:
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -169,6 +182,15 @@ class _Process:
     def _close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
+
+
+def _only_child(pid: int) -> int | None:
+    """None: it has none, or the kernel does not tell."""
+    try:
+        children = Path("/proc", str(pid), "task", str(pid), "children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
 
 
 async def _first(process: _Process, budget: Budget, watch: Watch) -> StoppedBy | None:

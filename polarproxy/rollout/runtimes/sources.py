@@ -44,6 +44,10 @@ def _unpack(archive: Path, folder: Path) -> None:
         with zipfile.ZipFile(archive) as opened:
             opened.extractall(folder)
         return
+    if not hasattr(tarfile, "data_filter"):
+        raise RuntimeFailed(
+            "a working copy from a tar file needs Python 3.11.4 or newer, which knows how to unpack it safely"
+        )
     with tarfile.open(archive) as tar:
         # Absolute names, names above the folder, devices and set-user-id bits are refused or dropped.
         tar.extractall(folder, filter="data")

@@ -2,14 +2,24 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from secrets import token_hex
 
 import psutil
+import pytest
 
 from polarproxy.rollout.runtimes.budget import Budget
+from polarproxy.rollout.runtimes.opening import RUNTIMES
 from polarproxy.rollout.runtimes.protocol import Ended, Runtime
 
-PYTHON = sys.executable
+PYTHON = str(Path(sys.executable).resolve())
+"""The interpreter itself, not the link to it in an environment: sandboxes have it."""
+
+KINDS = [
+    pytest.param(runtime.kind, marks=pytest.mark.skipif(runtime.why_not() is not None, reason=str(runtime.why_not())))
+    for runtime in RUNTIMES
+]
+"""Every kind of runtime; those that do not work here are skipped, with the reason."""
 
 
 async def python(runtime: Runtime, program: str, *arguments: str, seconds: float = 60.0, **env: str) -> Ended:

@@ -17,11 +17,12 @@ import pytest
 
 from polarproxy.errors import BadSettings, InvalidValue, RuntimeFailed
 from polarproxy.rollout.runtimes.budget import Budget
-from polarproxy.rollout.runtimes.opening import RUNTIMES, Runtimes
+from polarproxy.rollout.runtimes.opening import Runtimes
 from polarproxy.rollout.runtimes.process import KEPT
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Runtime, Spec, StoppedBy
-from tests.rollout.runtimes.place import PYTHON, mark, marked, python, started
+from tests.rollout.runtimes.place import KINDS, PYTHON, mark, marked, python, started
 
+needs_filter = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="needs Python 3.11.4")
 Starter = Callable[..., Awaitable[Runtime]]
 SPAWN = """
 import os, subprocess, sys, time
@@ -37,7 +38,7 @@ time.sleep(float(sys.argv[2]))
 """
 
 
-@pytest.fixture(params=[runtime.kind for runtime in RUNTIMES])
+@pytest.fixture(params=KINDS)
 async def start(request: pytest.FixtureRequest) -> AsyncIterator[Starter]:
     async with AsyncExitStack() as stack:
 
@@ -183,8 +184,12 @@ async def test_stopping_kills_everything_and_leaves_no_folder(start: Starter) ->
 async def test_folders_without_rights_are_removed(start: Starter) -> None:
     runtime = await start()
     await python(runtime, "import os; os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0); os.chmod('a', 0)")
-    await runtime.stop()
-    assert not runtime.folder.exists()  # type: ignore[attr-defined]
+    folder: Path = runtime.folder  # type: ignore[attr-defined]
+    above = folder.parent.stat().st_mode
+    for _ in range(2):
+        await runtime.stop()
+        assert not folder.exists()  # noqa: ASYNC240
+    assert folder.parent.stat().st_mode == above
 
 
 LIMITS = Limits(memory_mb=300, file_mb=3, disk_mb=8, output_mb=2)
@@ -251,7 +256,7 @@ os.unlink("gone")
 """
 
 
-@pytest.mark.parametrize("kind", ["folder", "commit", "tar", "zip"])
+@pytest.mark.parametrize("kind", ["folder", "commit", pytest.param("tar", marks=needs_filter), "zip"])
 async def test_a_patch_holds_what_changed(start: Starter, original: Path, tmp_path: Path, kind: str) -> None:
     if kind == "zip":
         (original / "link").unlink()
@@ -309,12 +314,12 @@ async def test_a_commit_comes_without_what_was_before_and_after(start: Starter, 
     assert (await runtime.exec(["git", "status", "--porcelain"], env={}, budget=Budget(60))).stdout == ""
 
 
-@pytest.mark.parametrize("kind", [runtime.kind for runtime in RUNTIMES])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("source", "what"),
     [
         (Folder(Path("/nonexistent/folder")), "nonexistent"),
-        (Archive(Path(__file__)), "cannot be made"),
+        (Archive(Path(__file__)), r"cannot be made|3\.11\.4"),
         (GitCommit("/nonexistent/repository", "main"), "git fetch"),
         (Image(), "containers"),
     ],
@@ -328,6 +333,7 @@ async def test_a_source_that_cannot_be_had_leaves_nothing(
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
 
 
+@needs_filter
 async def test_a_hostile_archive_stays_inside(tmp_path: Path, start: Starter) -> None:
     archive = tmp_path / "evil.tar"
     with tarfile.open(archive, "w") as tar:
@@ -337,7 +343,7 @@ async def test_a_hostile_archive_stays_inside(tmp_path: Path, start: Starter) ->
 
 
 async def test_unknown_kinds_and_impossible_limits_are_refused() -> None:
-    with pytest.raises(BadSettings, match="there is no runtime 'vm'; there are local"):
+    with pytest.raises(BadSettings, match="there is no runtime 'vm'; there are bubblewrap, local"):
         await Runtimes().start("vm", Spec())
     with pytest.raises(InvalidValue, match="memory_mb is 0"):
         replace(Limits(), memory_mb=0)
