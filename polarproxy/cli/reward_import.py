@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from polarproxy.store.repository import Repository
 
 _SHOWN = 20
+_LOOKED_AT = 4096
 SAMPLE, SAMPLE_ID = "sample", "sample_id"
 """Metadata of a session by which a line may name it: the number of the rollout of its task; an outer name."""
 
@@ -91,15 +92,30 @@ def check_calls(repository: Repository, session_id: str, reward: Reward) -> None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Rewards by the number of their line; of a JSON array, as a reward handler answers one, by their place from 1."""
     try:
         with path.open("rb") as file:
+            if file.read(_LOOKED_AT).lstrip().startswith(b"["):
+                file.seek(0)
+                yield from enumerate(_listed(path, file.read()), 1)
+                return
+            file.seek(0)
             yield from ((number, line) for number, line in enumerate(file, 1) if line.strip())
     except OSError as error:
         raise BadReward(f"{path} cannot be read: {error.strerror or error}") from error
 
 
+def _listed(path: Path, text: bytes) -> list[msgspec.Raw]:
+    try:
+        return msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReward(f"{path} begins like a JSON array and is none: {error}") from error
+
+
 def import_rewards(
-    file: Annotated[Path, typer.Argument(help="JSON lines.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines, or one JSON array of such objects.", exists=True, dir_okay=False)
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file.")] = False,
     db: Db = None,
     as_json: Json = False,

@@ -10,6 +10,10 @@ from polarproxy.export.canonical import write_arrow, write_jsonl, write_parquet
 from polarproxy.export.format import Format
 from polarproxy.export.texts.atif import FORMS as ATIF_FORMS
 from polarproxy.export.texts.atif import write_atif
+from polarproxy.export.texts.dpo import FORMS as DPO_FORMS
+from polarproxy.export.texts.dpo import write_dpo
+from polarproxy.export.texts.nova import FORMS as NOVA_FORMS
+from polarproxy.export.texts.nova import write_nova
 from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
 from polarproxy.export.trainers.files import TRAINERS
@@ -37,6 +41,24 @@ FORMATS: tuple[Format, ...] = (
         write_atif,
         needs="conversations",
         forms=ATIF_FORMS,
+    ),
+    Format(
+        "dpo",
+        ".dpo.jsonl",
+        "pairs of answers to one prompt, chosen and rejected: of a group by reward, of a session by what it went on from",
+        write_dpo,
+        needs="conversations",
+        takes=("margin", "pairs", "dedup"),
+        forms=DPO_FORMS,
+    ),
+    Format(
+        "nova-rft",
+        ".nova.jsonl",
+        "Amazon Nova's fine-tuning by rewards: rollouts for a reward handler, the prompts of a dataset, or the rewards",
+        write_nova,
+        needs="conversations",
+        takes=("best_of",),
+        forms=NOVA_FORMS,
     ),
     Format(
         "sft",

@@ -151,3 +151,20 @@ def answered(session_id: str, *answers: str, dialect: Dialect = Dialect.CHAT, qu
         talk.ask(Text(answer))
         talk.say("user", "Sure?")
     return talk
+
+
+def asked_again(
+    session_id: str = "s", delivered: bool = True, goes_on: bool = True, finish: FinishReason = FinishReason.STOP
+) -> Talk:
+    """A question whose first answer the harness had, and did not go on from."""
+    talk = Talk(tools=(), session_id=session_id)
+    talk.say("user", "1+1?")
+    talk.ask(Text("3"), keep=False, delivered=delivered)
+    first = talk.calls[0].call
+    ended = replace(first.completions[0], finish_reason=finish)
+    talk.calls[0] = replace(talk.calls[0], call=replace(first, completions=(ended,)))
+    talk.ask(Text("2"))
+    if goes_on:
+        talk.say("user", "Good.")
+        talk.ask(Text("Thanks."))
+    return talk

@@ -20,7 +20,7 @@ from polarproxy.model import Reward, Session
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from tests.database import fresh
-from tests.export.talk import answered, record
+from tests.export.talk import answered, asked_again, record
 from tests.store.filled import converse, fill
 from tests.trajectory.build import WHEN
 
@@ -48,6 +48,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
     for name, reward in (("yes", 1.0), ("no", 0.0)):
         told = Session(f"said-{name}", WHEN, task_id="said", group_id="said")
         record(engine, answered(told.session_id, name), told, Reward(reward))
+    record(engine, asked_again("forked"), Session("forked", WHEN))
     yield Repository(engine)
     engine.dispose()
 

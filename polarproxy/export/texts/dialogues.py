@@ -113,6 +113,12 @@ class Dialogues:
             return merged(told, own)
         return own.reply() if own.understood else None
 
+    def begins_with(self, dialogue: Dialogue, call: Call) -> bool:
+        """Whether a dialogue goes on from what a call asked: its first messages mean the same."""
+        last = next(line.turn for line in reversed(dialogue.lines) if line.turn is not None)
+        asked, said = self._prefixes(call), self._prefixes(last.node.captured.call)
+        return len(asked) <= len(said) and said[len(asked) - 1] == asked[-1]
+
     def _line(self, message: Message, turn: Turn | None) -> Line:
         if turn is None:
             return Line(message)
