@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 _PANEL = "Credit"
 
 Advantage = Annotated[str, typer.Option(help=f"{', '.join(ADVANTAGES)} (rows without credit).", rich_help_panel=_PANEL)]
+AdvantageOfFormat = Annotated[
+    str | None,
+    typer.Option(
+        help=f"{', '.join(ADVANTAGES)} (without credit, also of sessions without a reward). Default: grpo; none for formats"
+        " made of conversations.",
+        rich_help_panel=_PANEL,
+    ),
+]
 OnCollapse: TypeAlias = Annotated[
     Literal["keep", "drop", "fail"],
     typer.Option(help="What to do with groups whose rewards do not differ.", rich_help_panel=_PANEL),

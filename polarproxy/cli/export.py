@@ -12,10 +12,10 @@ from polarproxy.cli import crediting as flags
 from polarproxy.cli import laying_out as layout_flags
 from polarproxy.cli import texts as text_flags
 from polarproxy.cli.accounts import print_outcome
-from polarproxy.cli.conversation import read_request
 from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
+from polarproxy.cli.requests import Requests
 from polarproxy.cli.transcripts import Transcriber
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
@@ -23,10 +23,11 @@ from polarproxy.export.collect import Collection
 from polarproxy.export.crediting import Watch
 from polarproxy.export.files import FORMATS, format_named, format_of
 from polarproxy.export.format import Format, Reading
-from polarproxy.export.options import Options
+from polarproxy.export.options import NO_CREDIT, Options
 from polarproxy.export.plan import Layout, read_splits
 from polarproxy.export.report import report
 from polarproxy.export.running import Job, run
+from polarproxy.export.texts.choosing import LINES
 from polarproxy.export.texts.options import TextOptions
 from polarproxy.export.where import read_where
 
@@ -55,7 +56,7 @@ def export(
     form: Annotated[
         str | None, typer.Option(help=f"Of a format that has several ({_FORMS}); default: the first.")
     ] = None,
-    advantage: flags.Advantage = "grpo",
+    advantage: flags.AdvantageOfFormat = None,
     weighting: Annotated[
         Literal["per_session", "per_token", "per_row"], typer.Option(help="How the rows of a session share its weight.")
     ] = "per_session",
@@ -123,7 +124,7 @@ def export(
             subagents=subagents,
         )
         options = Options(
-            advantage,
+            advantage or (NO_CREDIT if kind.needs == "conversations" else "grpo"),
             weighting,
             group,
             merge,
@@ -139,14 +140,15 @@ def export(
         )
         read = Transcriber(repository).transcribe
         collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
-        job = Job(out, kind, form, layout, Reading(read_request, repository.token_texts), texts)
+        job = Job(out, kind, form, layout, Reading(Requests(repository).read, repository.token_texts), texts)
         done = run(collection, job, _watch("exporting"))
     if as_json:
         print_json(report(done.account, layout, done.files))
     else:
         print_outcome(done, job)
     account = done.account
-    if account.refused or not account.rows:
+    nothing = not account.texts[LINES] if kind.needs == "conversations" else not account.rows
+    if account.refused or nothing:
         raise typer.Exit(1)
 
 

@@ -39,10 +39,6 @@ class _Id(msgspec.Struct):
 _id = msgspec.json.Decoder(_Id)
 
 
-def _items(found: StoredResponse) -> list[bytes]:
-    return [*(bytes(item) for item in _array.decode(found.input)), *items.output_items(found.reply)]
-
-
 class Memory:
     """The responses of one WebSocket, which its client may continue whether they are stored or not.
 
@@ -77,7 +73,7 @@ async def with_earlier(
     chain = await _chain(parts, visit, head.previous_response_id)
     if not chain:
         raise BadRequest(previous_not_found(head.previous_response_id))
-    earlier = [item for found in chain for item in _items(found.response)]
+    earlier = [item for found in chain for item in found.response.items()]
     return Said(body, items.with_history(whole, earlier), chain[-1].session_id, head, sent)
 
 
@@ -86,7 +82,7 @@ async def _with_references(parts: Parts, visit: Visit, body: bytes, references: 
     found: dict[str, bytes] = {}
     for response_id in {f"resp_{made[1]}" for name in references if (made := _MADE_FROM.search(name))}:
         response = await _find(parts, visit, response_id)
-        said = [] if response is None else _items(response)
+        said = [] if response is None else response.items()
         found |= {item_id: item for item in said if (item_id := _id.decode(item).id) in references}
     return items.with_references(body, found)
 

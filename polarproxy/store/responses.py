@@ -8,16 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from sqlalchemy import delete, select
 
 from polarproxy.store import codec
 from polarproxy.store.schema import calls, responses
+from polarproxy.wire.responses.items import output_items
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from polarproxy.store.rows import Row
 
+_array = msgspec.json.Decoder(list[msgspec.Raw])
 _LONGEST = 10_000
 """Responses in one chain; what claims to be longer goes in a circle."""
 
@@ -33,6 +36,10 @@ class StoredResponse:
     """Its own input items, a JSON array."""
     reply: bytes
     """The response object, JSON."""
+
+    def items(self) -> list[bytes]:
+        """What was asked and what was answered, in order."""
+        return [*(bytes(item) for item in _array.decode(self.input)), *output_items(self.reply)]
 
     def row(self, call_id: str) -> Row:
         """The row of `responses`."""
