@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from polarproxy.model import Session
     from polarproxy.store.repository import Repository
     from polarproxy.trajectory.branches import Trajectory, Turn
+    from polarproxy.trajectory.recipes import Recipe
     from polarproxy.wire.neutral.request import Message, Part, Request
 
 
@@ -48,8 +50,12 @@ class Transcriber:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._recipes = known_recipes()
         self._texts: dict[str, dict[int, bytes]] = {}
+
+    @cached_property
+    def _recipes(self) -> tuple[Recipe, ...]:
+        """Read when a session is: who has a trajectory already needs none."""
+        return known_recipes()
 
     def read(self, session: Session) -> Transcript:
         """The transcript of a session."""
