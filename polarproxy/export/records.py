@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from polarproxy.batch.sample import Sample
 
 ROWS_A_GROUP = 256
-TOKENS_A_GROUP = 1 << 20
+TOKENS_A_GROUP = 1 << 18
 """A group of rows ends with the row that makes it so long: what is in memory does not grow with the export."""
 
 
@@ -32,7 +32,7 @@ def chunks(rows: Iterable[Sample]) -> Iterator[list[Sample]]:
 
 
 def write_lines(path: Path, records: Iterable[Any]) -> None:
-    """One JSON value a line: structs, dataclasses, plain values. A NaN must be gone: JSON has none."""
+    """One JSON value a line: structs, dataclasses, plain values. NaN and infinities are null."""
     encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
         for record in records:
