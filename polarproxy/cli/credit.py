@@ -45,6 +45,7 @@ def report(
     Example: polarproxy credit report --plots plots/
     """
     with open_repository(db) as repository:
+        repository.require_group(group)
         sessions = [entry.session for entry in repository.sessions(group_id=group)]
         watched = track(sessions, "reading", console=errors, disable=not errors.is_terminal)
         recipes = known_recipes()

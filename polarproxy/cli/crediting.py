@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from polarproxy.errors import BadExport
+from polarproxy.credit.similarity import by_embedding, ngram_cosine
+from polarproxy.errors import BadExport, BadReward
 from polarproxy.export.options import ADVANTAGES
+from polarproxy.rollout.judging import find_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from polarproxy.credit.similarity import Similarity
 
 _PANEL = "Credit"
 
@@ -61,6 +66,14 @@ Alpha = Annotated[
     float,
     typer.Option(help="gtpo: the most that a failure gets for code like a success; 0: none.", rich_help_panel=_PANEL),
 ]
+Embedding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="gtpo: how alike code is, by a Python function from a text to a vector of numbers; default: token n-grams.",
+        rich_help_panel=_PANEL,
+    ),
+]
 Scope: TypeAlias = Annotated[
     Literal["batch", "group"], typer.Option(help="gtpo: over what turns are normalised.", rich_help_panel=_PANEL)
 ]
@@ -74,6 +87,30 @@ OverlongLimit = Annotated[
 OverlongBuffer = Annotated[
     int, typer.Option(min=1, help="dapo: the penalty begins so many tokens before it.", rich_help_panel=_PANEL)
 ]
+
+
+def similarity(embedding: str | None) -> Similarity:
+    """By the embedding of this name, or by token n-grams; raises `BadExport` when there is no such function."""
+    if embedding is None:
+        return ngram_cosine
+    try:
+        alike = by_embedding(find_function(embedding))
+    except BadReward as error:
+        raise BadExport(f"--embedding: {error}") from error
+
+    def guarded(left: str, right: str) -> float:
+        try:
+            found = alike(left, right)
+        # Anything may come out of somebody else's function.
+        except (Exception, SystemExit) as error:
+            raise BadExport(f"--embedding: {embedding} raised {type(error).__name__}: {error}") from error
+        if not isfinite(found):
+            raise BadExport(f"--embedding: {embedding} makes vectors with numbers that are not finite")
+        return found
+
+    # An export that was broken off goes on with the same function only.
+    guarded.__module__, _, guarded.__qualname__ = embedding.partition(":")
+    return guarded
 
 
 def weights(texts: Iterable[str]) -> dict[str, float]:

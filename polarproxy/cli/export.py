@@ -16,6 +16,7 @@ from polarproxy.cli.opening import Db, Json, Merge, open_repository
 from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.requests import Requests
+from polarproxy.cli.scoring import RewardFile, score
 from polarproxy.cli.transcripts import Transcriber
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.errors import BadExport
@@ -77,6 +78,7 @@ def export(
     subagents: flags.SubAgentCredit = "share",
     policy_version: flags.PolicyVersion = None,
     max_lag: flags.MaxLag = None,
+    reward: RewardFile = None,
     where: layout_flags.WhereTerms = None,
     max_tokens: layout_flags.MaxTokens = None,
     split: layout_flags.SplitShares = None,
@@ -85,6 +87,7 @@ def export(
     gamma: flags.Gamma = 0.9,
     format_penalty: flags.FormatPenalty = -0.1,
     alpha: flags.Alpha = 0.5,
+    embedding: flags.Embedding = None,
     scope: flags.Scope = "batch",
     overlong: flags.Overlong = "filter",
     overlong_limit: flags.OverlongLimit = None,
@@ -121,6 +124,7 @@ def export(
             overlong_limit=overlong_limit,
             overlong_buffer=overlong_buffer,
             component_weights=flags.weights(component_weight or ()),
+            similarity=flags.similarity(embedding),
             subagents=subagents,
         )
         options = Options(
@@ -139,6 +143,8 @@ def export(
             max_tokens,
         )
         read = Transcriber(repository).transcribe
+        if reward is not None or options.advantage != NO_CREDIT:
+            score(repository, reward, options)
         collection = Collection(repository, options, known_recipes(), _watch("reading"), read)
         job = Job(out, kind, form, layout, Reading(Requests(repository).read, repository.token_texts), texts)
         done = run(collection, job, _watch("exporting"))

@@ -59,7 +59,7 @@ def set_reward(
     try:
         reward = Reward(value, tuple(parts), tuple(_turn(text) for text in turn or ()))
     except InvalidValue as error:
-        raise BadReward(str(error)) from error
+        raise BadReward(f"session {session_id}: {error}") from error
     with open_repository(db) as repository:
         check_calls(repository, session_id, reward)
         repository.add_reward(session_id, reward)
@@ -78,6 +78,7 @@ def list_rewards(
     Example: polarproxy reward list s1m8…
     """
     with open_repository(db) as repository:
+        repository.require_group(group)
         found = (
             repository.latest_rewards(group_id=group) if session_id is None else repository.reward_history(session_id)
         )

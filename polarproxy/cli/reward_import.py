@@ -28,6 +28,11 @@ SAMPLE, SAMPLE_ID = "sample", "sample_id"
 """Metadata of a session by which a line may name it: the number of the rollout of its task; an outer name."""
 
 
+class _Named(msgspec.Struct):
+    session_id: str | None = None
+    id: str | None = None
+
+
 class _Line(GivenReward, forbid_unknown_fields=True):
     session_id: str | None = None
     task_id: str | None = None
@@ -74,12 +79,26 @@ class Names:
         )
 
 
+def _whose(line: bytes) -> str:
+    """Of whom a line speaks that cannot be read as a reward, as far as that can be told."""
+    try:
+        named = msgspec.json.decode(line, type=_Named)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    name = named.session_id or named.id
+    return "" if name is None else f"session {name!r}: "
+
+
 def _read(line: bytes, names: Names) -> tuple[str, Reward]:
     try:
         given = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadReward(f"it is not a reward: {error}") from error
-    return names.find(given), given.reward()
+        raise BadReward(f"{_whose(line)}it is not a reward: {error}") from error
+    session_id = names.find(given)
+    try:
+        return session_id, given.reward()
+    except BadReward as error:
+        raise BadReward(f"session {session_id}: {error}") from error
 
 
 def check_calls(repository: Repository, session_id: str, reward: Reward) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
+    """What the judges said of one session."""
+
     session: Session
     reward: Reward | None
     error: str | None = None
@@ -33,6 +35,7 @@ class _Outcome:
 
     @property
     def state(self) -> str:
+        """`new`, `unchanged`, `nothing to judge`, or `failed`."""
         if self.error is not None:
             return "failed"
         if self.reward is None:
@@ -62,37 +65,43 @@ def recompute(
     spec = load_spec(reward)
     judges = Judges(spec)
     with open_repository(db) as repository:
-        chosen = _chosen(repository, session or [], group)
-        reader = Transcriber(repository)
-        with ThreadPoolExecutor(concurrency) as pool:
-            run = pool.map(lambda one: _judge(reader, judges, one), chosen)
-            watched = track(run, "judging", len(chosen), console=errors, disable=not errors.is_terminal)
-            outcomes = list(watched)
-        given = [(one.session.session_id, one.reward) for one in outcomes if one.state == "new"]
+        outcomes = judge_all(repository, judges, _chosen(repository, session or [], group), concurrency)
         if not dry_run:
-            repository.add_rewards([(name, found) for name, found in given if found is not None])
+            append_new(repository, outcomes)
     _print(outcomes, spec.digest, dry_run=dry_run, as_json=as_json)
     if any(one.error is not None for one in outcomes):
         raise typer.Exit(1)
 
 
+def judge_all(repository: Repository, judges: Judges, sessions: Sequence[Session], concurrency: int) -> list[Outcome]:
+    """What the judges say of these sessions, in their order; nothing is stored."""
+    reader = Transcriber(repository)
+    with ThreadPoolExecutor(concurrency) as pool:
+        run = pool.map(lambda one: _judge(reader, judges, one), sessions)
+        return list(track(run, "judging", len(sessions), console=errors, disable=not errors.is_terminal))
+
+
+def append_new(repository: Repository, outcomes: Sequence[Outcome]) -> None:
+    """Stores the rewards that are not those that count already: all of them, or none."""
+    new = [(one.session.session_id, one.reward) for one in outcomes if one.state == "new"]
+    repository.add_rewards([(name, reward) for name, reward in new if reward is not None])
+
+
 def _chosen(repository: Repository, ids: Sequence[str], group: str | None) -> list[Session]:
     if ids:
         return [repository.session(session_id) for session_id in ids]
-    found = sorted((entry.session for entry in repository.sessions(group_id=group)), key=lambda one: one.session_id)
-    if group is not None and not found:
-        raise BadReward(f"no session has the group {group!r}; `polarproxy sessions list` shows the groups")
-    return found
+    repository.require_group(group)
+    return sorted((entry.session for entry in repository.sessions(group_id=group)), key=lambda one: one.session_id)
 
 
-def _judge(reader: Transcriber, judges: Judges, session: Session) -> _Outcome:
+def _judge(reader: Transcriber, judges: Judges, session: Session) -> Outcome:
     try:
-        return _Outcome(session, judges.judge(session, reader.read(session)))
+        return Outcome(session, judges.judge(session, reader.read(session)))
     except JudgeFailed as error:
-        return _Outcome(session, None, str(error))
+        return Outcome(session, None, str(error))
 
 
-def _print(outcomes: Sequence[_Outcome], spec: str, *, dry_run: bool, as_json: bool) -> None:
+def _print(outcomes: Sequence[Outcome], spec: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({"spec": spec, "dry_run": dry_run, "sessions": [_as_json(one) for one in outcomes]})
         return
@@ -114,7 +123,7 @@ def _print(outcomes: Sequence[_Outcome], spec: str, *, dry_run: bool, as_json: b
     console.print(f"{new} rewards {'would be appended' if dry_run else 'appended'}")
 
 
-def _as_json(one: _Outcome) -> dict[str, object]:
+def _as_json(one: Outcome) -> dict[str, object]:
     was, found = one.session.reward, one.reward
     return {
         "session_id": one.session.session_id,

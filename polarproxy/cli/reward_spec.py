@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,21 @@ SpecFile = Annotated[
     Path | None,
     typer.Option("--reward", help="TOML file with a [reward] table; default: the one of polarproxy.toml."),
 ]
+
+
+def spec_for_export(file: Path | None) -> Spec | None:
+    """The specification that was named, or the one of `polarproxy.toml`; None: there is none. Raises `BadReward`."""
+    if file is None and REWARD not in _default_tables():
+        return None
+    return load_spec(file)
+
+
+def _default_tables() -> dict[str, Any]:
+    try:
+        return tomllib.loads(DEFAULT_FILE.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        # Settings are read, and complained of, by whoever needs them.
+        return {}
 
 
 def load_spec(file: Path | None) -> Spec:

@@ -28,13 +28,13 @@ _SPLIT = {"token_ids.list.element": "BYTE_STREAM_SPLIT"}
 
 
 def write_parquet(path: Path, sessions: Iterable[Taken], context: Context) -> None:
-    """zstd level 1, no dictionaries, statistics of what can be filtered by; the report stands in the file's metadata."""
+    """zstd level −1, no dictionaries, statistics of what can be filtered by; the report stands in the file's metadata."""
     tables = Tables()
     with pq.ParquetWriter(
         path,
         SCHEMA,
         compression="zstd",
-        compression_level=1,
+        compression_level=-1,
         use_dictionary=False,
         write_statistics=_FILTERED,
         column_encoding=_SPLIT,

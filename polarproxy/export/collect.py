@@ -45,14 +45,12 @@ class Collection:
         self._repository = repository
         self._recipes = recipes
         self._spellings: dict[str | None, dict[int, bytes]] = {}
+        if sessions is None:
+            repository.require_group(options.group_id)
         summaries = repository.sessions(group_id=options.group_id) if sessions is None else []
         found = [entry.session for entry in summaries] if sessions is None else list(sessions)
         self.sizes = {entry.session.session_id: entry.calls for entry in summaries}
         """How many calls each session has; of sessions that were given, nobody has counted."""
-        if options.group_id is not None and not found:
-            raise BadExport(
-                f"no session has the group {options.group_id!r}; `polarproxy sessions list` shows the groups"
-            )
         self.sessions = sorted(filter(options.where.session, found), key=_place)
         if found and not self.sessions:
             raise BadExport(f"--where leaves nothing: {options.where.nothing(found)}")

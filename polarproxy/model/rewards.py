@@ -70,7 +70,7 @@ class Reward:
     def __post_init__(self) -> None:
         parts = ((part.name, part.value) for part in self.components)
         for name, value in (("reward", self.value), *parts, *((turn.where, turn.value) for turn in self.turns)):
-            if not np.isfinite(value):
+            if isinstance(value, (bool, np.bool_)) or not np.isfinite(value):
                 raise InvalidValue(f"{name} is {value}; a reward is a finite number")
         names = [part.name for part in self.components]
         if len(set(names)) != len(names):

@@ -206,7 +206,7 @@ async def add_reward(parts: Parts, http: web.Request) -> web.Response:
     try:
         reward = wanted.reward()
     except BadReward as error:
-        raise BadRequest(str(error)) from error
+        raise BadRequest(f"session {session_id}: {error}") from error
     await _of_session(parts, parts.repository.add_reward, session_id, reward)
     return _json({"session_id": session_id, "reward": reward.value}, 201)
 

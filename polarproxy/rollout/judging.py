@@ -90,12 +90,12 @@ def find_function(name: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise BadReward(f"python = {name!r} cannot be found: {error}") from error
+        raise BadReward(f"{name!r} cannot be found: {error}") from error
     # Anything may come out of somebody else's module while it is imported, the wish to end the program among it.
     except (Exception, SystemExit) as error:
-        raise BadReward(f"python = {name!r}: importing {module} raised {type(error).__name__}: {error}") from error
+        raise BadReward(f"{name!r}: importing {module} raised {type(error).__name__}: {error}") from error
     if not callable(found):
-        raise BadReward(f"python = {name!r} is no function")
+        raise BadReward(f"{name!r} is no function")
     return found  # type: ignore[no-any-return]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from sqlalchemy import func, insert, select, update
@@ -66,6 +67,18 @@ class Repository:
         """The sessions, newest first."""
         with self._engine.begin() as connection:
             return list_sessions(connection, limit, group_id)
+
+    def require_group(self, group_id: str | None) -> None:
+        """Raises `NotFound`, which names near ones, when no session has this group. None: nobody asked for one."""
+        if group_id is None:
+            return
+        with self._engine.begin() as connection:
+            query = select(sessions.c.group_id).distinct().where(sessions.c.group_id.is_not(None))
+            known = sorted(connection.execute(query).scalars())
+        if group_id not in known:
+            near = get_close_matches(group_id, known, 3, 0.5)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`polarproxy sessions list` shows them"
+            raise NotFound(f"no session has the group {group_id!r}; {hint}")
 
     def response(self, response_id: str) -> FoundResponse | None:
         """A stored response by itself, whatever became of those it continues; None when there is none of this id."""

@@ -147,7 +147,7 @@ def run_rounds(count: int, work: Path) -> list[dict[str, Written]]:
 
 def measure_memory(tokens: int, work: Path) -> Memory:
     size = scale.shape(TURNS)
-    each = size.prompt_tokens * 2
+    each = size.first_prompt_tokens + size.turns * (size.completion_tokens + size.interstitial_tokens)
     peaks, told = [], 0
     started = time.monotonic()
     for part in (tokens // 10, tokens):

@@ -54,3 +54,14 @@ def test_without_matplotlib_it_is_said_how_to_get_it(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = polarproxy("credit", "report", "--plots", "plots", "--db", db)
     assert (done.code, "pip install 'polarproxy[plots]'" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("credit", "report"), ("reward", "list"), ("reward", "recompute"), ("export",)])
+def test_a_group_that_is_none_is_answered_with_near_ones(
+    polarproxy: Command, db: str, command: tuple[str, ...]
+) -> None:
+    if command[-1] == "recompute":
+        Path("polarproxy.toml").write_text('[[reward.components]]\nname = "tests"\n')
+    done = polarproxy(*command, "--group", "gg", "--db", db)
+    assert (done.code, "no session has the group 'gg'; did you mean 'g'?" in done.err) == (2, True)
+    assert "`polarproxy sessions list` shows them" in polarproxy(*command, "--group", "typo", "--db", db).err
