@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiohttp import web
     from sqlalchemy import Engine
 
-    from polarproxy.proxy.app import Route
+    from polarproxy.proxy.control_app import Route
     from polarproxy.proxy.parts import Parts
     from polarproxy.rollout.service.runner import Finished
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager, closing
 from functools import cache, partial
 from typing import TYPE_CHECKING
-
-from aiohttp import web
 
 from polarproxy.cli.desks import desk
 from polarproxy.cli.rollouts import NO_TASKS, RolloutService
 from polarproxy.cli.secrets import signing_key
 from polarproxy.cli.workers import listen
-from polarproxy.proxy.app import build_app, open_parts
+from polarproxy.proxy.app import build_handler, open_parts
+from polarproxy.proxy.control_app import Control
+from polarproxy.proxy.server.server import Server
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import upgrade
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from polarproxy.cli.workers import Worker
-    from polarproxy.proxy.app import Route
+    from polarproxy.proxy.control_app import Route
     from polarproxy.proxy.parts import Parts
     from polarproxy.settings import Settings
 
@@ -78,18 +79,11 @@ async def _with_tasks(parts: Parts, engine: Engine, listener: socket.socket) -> 
 
 @asynccontextmanager
 async def _answering(parts: Parts, listener: socket.socket, more: Sequence[Route]) -> AsyncIterator[None]:
-    # A handler is cancelled when its client leaves: that is how the engine is freed at once.
-    # Bodies are decompressed by us, within the limit for their size.
-    runner = web.AppRunner(
-        build_app(parts, more),
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=_SHUTDOWN_S,
-        auto_decompress=False,
-    )
-    await runner.setup()
-    await web.SockSite(runner, listener).start()
+    control = Control(parts, _SHUTDOWN_S, more)
+    await control.start()
+    server = Server(build_handler(parts, control), parts.settings.max_body_mb << 20)
+    await server.start(listener)
     try:
         yield
     finally:
-        await runner.cleanup()
+        await asyncio.gather(server.close(_SHUTDOWN_S), control.close())

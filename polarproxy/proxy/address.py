@@ -94,3 +94,13 @@ def locate(path: str, headers: Mapping[str, str], query: Mapping[str, str], sign
     if not is_session_id(header):
         raise BadKey(f"{SESSION_HEADER}: {header!r} cannot name a session")
     return Address(route, header, "header", signed=False)
+
+
+def admit(
+    path: str, headers: Mapping[str, str], query: Mapping[str, str], signer: Signer, *, signed_only: bool
+) -> Address:
+    """Where a request goes; raises `BadKey` for who may not come in."""
+    address = locate(path, headers, query, signer)
+    if signed_only and not address.signed:
+        raise BadKey("this proxy serves signed session keys only; POST /api/sessions returns one")
+    return address

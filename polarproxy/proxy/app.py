@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from aiohttp import web
-
-from polarproxy.errors import BadKey, BadRequest, BadSpool, PolarproxyError
+from polarproxy.errors import BadRequest, BadSpool, PolarproxyError
 from polarproxy.model import Dialect
-from polarproxy.proxy import batches as batch_routes
-from polarproxy.proxy import control, fleet_control, pausing
-from polarproxy.proxy.address import Address, locate, offered_keys, without_prefix
+from polarproxy.proxy.address import admit, without_prefix
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
 from polarproxy.proxy.exact.prompts import ExactPrompts
@@ -24,7 +18,7 @@ from polarproxy.proxy.forced import ForcedSampling
 from polarproxy.proxy.gate import Gate
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.joining import Underway, question
-from polarproxy.proxy.keys import Signer, is_session_key
+from polarproxy.proxy.keys import Signer
 from polarproxy.proxy.listing import serve_models
 from polarproxy.proxy.muster import Muster
 from polarproxy.proxy.outlet import HttpOutlet
@@ -35,7 +29,7 @@ from polarproxy.proxy.replies import refuse, refuse_for
 from polarproxy.proxy.responses import serve_stored, with_earlier
 from polarproxy.proxy.roots import Roots
 from polarproxy.proxy.routes import NATIVE, Action, dialect_of, recognise
-from polarproxy.proxy.socket import is_upgrade, serve_socket
+from polarproxy.proxy.server.response import Response
 from polarproxy.proxy.visit import Said, Visit
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.database import name_of
@@ -48,42 +42,20 @@ from polarproxy.wire.responses.items import read_head
 from polarproxy.wire.surrogates import whole_characters
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from sqlalchemy import Engine
 
     from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.carry import Carrier
+    from polarproxy.proxy.control_app import Control
     from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.server.connection import Handler
+    from polarproxy.proxy.server.request import Request
     from polarproxy.settings import Settings
     from polarproxy.store.arrivals import Arrivals
     from polarproxy.store.keeper import Keeper
     from polarproxy.store.spool import Spool
-
-_Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamResponse]]
-Route: TypeAlias = tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]
-"""Method, path and handler of a control route that is not the proxy's own."""
-
-_CONTROL: tuple[tuple[str, str, _Control], ...] = (
-    ("POST", "/api/sessions", control.make_session),
-    ("GET", "/api/sessions/{session_id}", control.show_session),
-    ("POST", "/api/sessions/{session_id}/close", control.close_session),
-    ("POST", "/api/sessions/{session_id}/rewards", control.add_reward),
-    ("GET", "/api/sessions/{session_id}/rewards", control.show_rewards),
-    ("POST", "/api/policy", control.set_policy),
-    ("GET", "/api/generation", pausing.show),
-    ("POST", "/api/generation/pause", pausing.pause),
-    ("POST", "/api/generation/resume", pausing.resume),
-    ("GET", "/api/stats", control.show_stats),
-    ("GET", "/api/batches", batch_routes.show_batches),
-    ("GET", "/api/batches/next", batch_routes.next_batch),
-    ("POST", "/api/batches/{lease_id}/ack", batch_routes.acknowledge),
-    ("POST", "/api/batches/{lease_id}/release", batch_routes.release),
-    ("GET", "/api/upstreams", fleet_control.list_upstreams),
-    ("POST", "/api/upstreams", fleet_control.add_upstream),
-    ("POST", "/api/upstreams/{id}/drain", fleet_control.drain_upstream),
-    ("DELETE", "/api/upstreams/{id}", fleet_control.remove_upstream),
-)
 
 
 @asynccontextmanager
@@ -161,92 +133,26 @@ def _keeper(settings: Settings, engine: Engine, spool: Spool | None, arrivals: A
         raise
 
 
-def build_app(parts: Parts, more: Sequence[Route] = ()) -> web.Application:
-    """The aiohttp application over these parts. `more`: control routes of others, guarded as our own are."""
-    app = web.Application(client_max_size=parts.settings.max_body_mb << 20)
-    app.on_shutdown.append(partial(_end, parts))
-    app.router.add_get("/healthz", _health)
-    app.router.add_get("/readyz", partial(_ready, parts))
-    for method, path, handler in _CONTROL:
-        app.router.add_route(method, path, _guarded(parts, handler))
-    for method, path, other in more:
-        app.router.add_route(method, path, _guarded(parts, partial(_ours, other)))
-    app.router.add_route("*", "/{path:.*}", partial(_serve, parts))
-    return app
+def build_handler(parts: Parts, control: Control) -> Handler:
+    """Answers every request, over these parts."""
+
+    async def handle(http: Request) -> Response | None:
+        answer = control.take(http) if control.takes(http) else _admitted(parts, http)
+        return await _answered(answer, lambda: dialect_of(without_prefix(http.path), http.headers))
+
+    return handle
 
 
-async def _end(parts: Parts, _app: web.Application) -> None:
-    parts.ending.set()
-
-
-async def _ours(
-    other: Callable[[web.Request], Awaitable[web.StreamResponse]], _parts: Parts, http: web.Request
-) -> web.StreamResponse:
-    return await other(http)
-
-
-async def _health(_http: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
-
-
-async def _ready(parts: Parts, _http: web.Request) -> web.Response:
-    """Ready when an engine answers and calls can be made durable, by the store or by the spool."""
-    problems = [] if await parts.fleet.look() else [member.why_unknown() for member in parts.fleet.members]
-    warnings = [] if problems else [*parts.fleet.troubles(), *parts.fleet.differences()]
-    if parts.writer.trouble is not None:
-        problems.append(f"the store cannot commit: {parts.writer.trouble}")
-    if parts.spool is not None:
-        warnings += parts.spool.warnings
-    facts = await parts.fleet.facts()
-    state = {"engine": facts.name, "model": facts.model, "problems": problems, "warnings": warnings}
-    return web.json_response(state | control.spool_state(parts), status=503 if problems else 200)
-
-
-def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """A control route: for the admin key, or for anybody on a loopback address without a session key."""
-
-    async def guarded(http: web.Request) -> web.StreamResponse:
-        keys = offered_keys(http.headers, http.query)
-        if not any(map(parts.signer.is_admin, keys)):
-            if any(map(is_session_key, keys)):
-                return refuse(403, "a session key opens model routes only; control routes take the admin key")
-            if not parts.settings.control_open:
-                return refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>")
-            if _is_of_foreign_page(http):
-                return refuse(403, "control routes are not for web pages of other sites; use the admin key")
-        return await _answered(handler(parts, http))
-
-    return guarded
-
-
-def _is_of_foreign_page(http: web.Request) -> bool:
-    """Whether a browser sends this for a page of another site, which could add an engine and read what it is asked."""
-    origin = http.headers.get("Origin")
-    return origin is not None and origin.partition("://")[2] != http.host
-
-
-async def _serve(parts: Parts, http: web.Request) -> web.StreamResponse:
-    """A model route."""
-    return await _answered(
-        _admitted(parts, http), lambda: dialect_of(without_prefix(http.rel_url.raw_path), http.headers)
-    )
-
-
-async def _admitted(parts: Parts, http: web.Request) -> web.StreamResponse:
+async def _admitted(parts: Parts, http: Request) -> Response | None:
     """Raises `BadKey` for who may not come in."""
-    address = locate(http.rel_url.raw_path, http.headers, http.query, parts.signer)
-    if parts.settings.auth_required and not address.signed:
-        raise BadKey("this proxy serves signed session keys only; POST /api/sessions returns one")
-    return await _dispatch(parts, http, address)
-
-
-async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.StreamResponse:
+    address = admit(http.path, http.headers, http.query, parts.signer, signed_only=parts.settings.auth_required)
     path = unquote(address.route)
     if not {".", ".."}.isdisjoint(path.split("/")):
         return refuse(404, f"{path} climbs out of its own route")
     route = recognise(http.method, address.route, http.headers)
     if route is not None:
-        return await _serve_route(parts, Visit(http, address, route))
+        visit = Visit(http.method, http.headers, http.query, http.raw_query, address, route)
+        return await _serve_route(parts, http, visit)
     if may_pass(http.method, path):
         parts.stats.passed_through += 1
         return await passthrough(parts, http, address)
@@ -255,38 +161,38 @@ async def _dispatch(parts: Parts, http: web.Request, address: Address) -> web.St
     return refuse(404, f"there is no route {http.method} {path}", dialect_of(address.route))
 
 
-async def _serve_route(parts: Parts, visit: Visit) -> web.StreamResponse:
+async def _serve_route(parts: Parts, http: Request, visit: Visit) -> Response | None:
     match visit.route.action:
         case Action.GENERATE:
-            return await _generate(parts, visit)
+            return await _generate(parts, http, visit)
         case Action.COUNT:
-            return await serve_count(parts, visit, await read_body(visit.http, parts.settings.max_body_mb << 20))
+            return await serve_count(parts, visit, await read_body(http, parts.settings.max_body_mb << 20))
         case Action.MODELS | Action.MODEL:
             return await serve_models(parts, visit)
         case Action.SOCKET:
-            if is_upgrade(visit.http):
-                return await serve_socket(parts, visit)
             return refuse(405, "use POST to make a response, or upgrade to a WebSocket", visit.route.dialect)
         case Action.RESPONSE | Action.INPUT_ITEMS | Action.CANCEL:
             return await serve_stored(parts, visit)
         case Action.HELLO:
-            return web.Response()
+            return Response()
 
 
-async def _generate(parts: Parts, visit: Visit) -> web.StreamResponse:
+async def _generate(parts: Parts, http: Request, visit: Visit) -> Response | None:
     parts.stats.calls += 1
-    body = await read_body(visit.http, parts.settings.max_body_mb << 20)
+    body = await read_body(http, parts.settings.max_body_mb << 20)
     asked = question(visit, body)
     try:
         if asked is not None:
-            return await parts.underway.ask(asked, visit, lambda outlet: _carrier(parts, visit, body, outlet))
-        carrier = await _carrier(parts, visit, body, HttpOutlet(visit.http))
+            await parts.underway.ask(asked, visit, HttpOutlet(http), lambda outlet: _carrier(parts, visit, body, outlet))
+            return None
+        carrier = await _carrier(parts, visit, body, HttpOutlet(http))
     except BadRequest as error:
         parts.stats.unreadable += 1
         if visit.route.dialect not in NATIVE:
             raise
-        return await only_refusal(parts, visit.http, visit.address, error)
-    return await carrier.run()
+        return await only_refusal(parts, http, visit.address, error)
+    await carrier.run()
+    return None
 
 
 async def _carrier(parts: Parts, visit: Visit, body: bytes, outlet: Outlet) -> Carrier:
@@ -307,13 +213,9 @@ async def _said(parts: Parts, visit: Visit, body: bytes, sent: bytes | None = No
     return await with_earlier(parts, visit, body, read_head(body), sent=sent)
 
 
-async def _answered(
-    answer: Awaitable[web.StreamResponse], dialect: Callable[[], Dialect] = lambda: Dialect.CHAT
-) -> web.StreamResponse:
+async def _answered(answer: Awaitable[Response | None], dialect: Callable[[], Dialect]) -> Response | None:
     """An answer, or the refusal, in a dialect, for what went wrong on the way to it."""
     try:
         return await answer
     except PolarproxyError as error:
         return refuse_for(error, dialect())
-    except web.HTTPRequestEntityTooLarge as error:
-        return refuse(413, f"the request body is too large: {error.text}", dialect())

@@ -13,7 +13,7 @@ from polarproxy.errors import BadRequest, TooLarge
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiohttp import web
+    from polarproxy.proxy.server.request import Request
 
 _STEP = 256
 _GOES_ON = "the compressed request body goes on after its end"
@@ -84,7 +84,7 @@ def unpack(data: bytes, encodings: str, limit: int) -> bytes:
     return data
 
 
-async def read_body(http: web.Request, limit: int) -> bytes:
+async def read_body(http: Request, limit: int) -> bytes:
     """The body of a request; raises `BadRequest`, `TooLarge`."""
     data = await http.read()
     encodings = http.headers.getall("Content-Encoding", ())

@@ -29,8 +29,6 @@ from polarproxy.wire.conversation import reply_messages
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
-    from aiohttp import web
-
     from polarproxy.proxy.exact.prompted import Prompted
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.proxy.http.answer import Answer
@@ -70,33 +68,33 @@ class Carrier:
         """How the reply is said."""
         return self.exchange.asking.speech
 
-    async def run(self) -> web.StreamResponse:
+    async def run(self) -> None:
         """Asks the engine and answers the client."""
         try:
-            return await self._run()
+            await self._run()
         finally:
             if self.exchange.prompted is not None:
                 self._count(self.exchange.prompted)
 
-    async def _run(self) -> web.StreamResponse:
+    async def _run(self) -> None:
         try:
-            return await self._ask()
+            await self._ask()
         except (asyncio.CancelledError, ConnectionResetError):
             self._record_lost(CallStatus.ABORTED, "the client left before the end of the reply")
             raise
         except (EngineTimeout, EngineUnreachable) as error:
-            return await self._engine_failed(error)
+            await self._engine_failed(error)
         except _STORE_ERRORS as error:
             self.parts.stats.store_failures += 1
-            return await self._refuse(refusal(error))
+            await self._refuse(refusal(error))
         except Paused as error:
             self._record_lost(CallStatus.TIMEOUT, str(error))
-            return await self._refuse(refusal(error))
+            await self._refuse(refusal(error))
         except Exception as error:  # a fault of ours must not cost the record of what was sampled until then
             self._record_lost(CallStatus.ENGINE_ERROR, f"polarproxy failed: {error!r}")
             raise
 
-    async def _ask(self) -> web.StreamResponse:
+    async def _ask(self) -> None:
         exchange = self.exchange
         if self.parts.gate.paused:
             await self._wait()
@@ -108,12 +106,14 @@ class Carrier:
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")
             # A client that wants no stream from the engine itself gets what came, stream or not.
             if upstream.status == 200 and is_stream and (self.speech.streamed or self.speech.translated):
-                return await self._relay(upstream)
+                await self._relay(upstream)
+                return
             body = await upstream.read()
             exchange.saw_bytes()
             if upstream.status != 200:
-                return await self._refused(upstream, body)
-            return await self._answer(upstream, body)
+                await self._refused(upstream, body)
+                return
+            await self._answer(upstream, body)
 
     async def _wait(self) -> None:
         """Until generation is resumed; what is sampled then is stamped with the version of then."""
@@ -148,16 +148,17 @@ class Carrier:
             prompted.fall_back(FallbackReason.ENGINE_REFUSED, f"{answer.status}: {said}")
         return await exchange.upstream.send("POST", path, self.sent, exchange.plan.body)
 
-    async def _refused(self, upstream: Answer, body: bytes) -> web.StreamResponse:
+    async def _refused(self, upstream: Answer, body: bytes) -> None:
         """The engine's own error, word for word: harnesses know its wording."""
         status = CallStatus.REJECTED if upstream.status < 500 else CallStatus.ENGINE_ERROR
         await self.parts.recorder.record(self.exchange, status, body[:2000].decode("utf-8", "replace"))
         if not self.speech.translated:
-            return await self.outlet.answer(upstream.status, headers.to_client(upstream.headers), body)
+            await self.outlet.answer(upstream.status, headers.to_client(upstream.headers), body)
+            return
         _, message = read_error(body)
-        return await self._refuse(Refusal(upstream.status, message, upstream.headers.get("Retry-After")))
+        await self._refuse(Refusal(upstream.status, message, upstream.headers.get("Retry-After")))
 
-    async def _answer(self, upstream: Answer, body: bytes) -> web.StreamResponse:
+    async def _answer(self, upstream: Answer, body: bytes) -> None:
         exchange, speech = self.exchange, self.speech
         try:
             view = exchange.plan.reader.body(body)
@@ -166,27 +167,28 @@ class Carrier:
             await self._follow_up()
             said = speech.whole(view, exchange.capture)
         except BadReply as error:
-            return await self._unreadable(upstream, body, error)
+            await self._unreadable(upstream, body, error)
+            return
         await self._record(CallStatus.COMPLETED)
         if self.place is not None:
             self._remember(self.place, reply_messages(view))
         head = speech.head(upstream.headers)
         self._whole = True
         if not speech.streamed:
-            answer = await self.outlet.answer(200, head, said)
+            await self.outlet.answer(200, head, said)
         else:
             await self.outlet.begin(head)
-            answer = await self.outlet.end(said)
+            await self.outlet.end(said)
         self._delivered()
-        return answer
 
-    async def _unreadable(self, upstream: Answer, body: bytes, error: BadReply) -> web.StreamResponse:
+    async def _unreadable(self, upstream: Answer, body: bytes, error: BadReply) -> None:
         """A client of the engine itself would get these bytes; what cannot be made of them is refused."""
         self.exchange.error = str(error)
         await self.parts.recorder.record(self.exchange, CallStatus.COMPLETED)
         if not self.speech.translated and not self.speech.streamed:
-            return await self.outlet.answer(200, headers.to_client(upstream.headers), body)
-        return await self._refuse(refusal(error))
+            await self.outlet.answer(200, headers.to_client(upstream.headers), body)
+            return
+        await self._refuse(refusal(error))
 
     async def _follow_up(self) -> None:
         """What the engine must be asked besides, to know the exact ids. Without an answer the call has none."""
@@ -200,7 +202,7 @@ class Carrier:
         except (BadReply, EngineTimeout, EngineUnreachable) as error:
             self.exchange.error = str(error)
 
-    async def _relay(self, upstream: Answer) -> web.StreamResponse:
+    async def _relay(self, upstream: Answer) -> None:
         speech, outlet, capture = self.speech, self.outlet, self.exchange.capture
         head = speech.head(upstream.headers)
         if speech.streamed:
@@ -212,27 +214,29 @@ class Carrier:
                 relay.finish()
                 await self._record(CallStatus.COMPLETED if capture.error is None else CallStatus.ENGINE_ERROR)
         except (BadReply, EngineTimeout, EngineUnreachable, *_STORE_ERRORS) as error:
-            return await self._break_off(error)
+            await self._break_off(error)
+            return
         if capture.error is not None and speech.translated:
-            return await self._engine_said_error(relay, capture.error)
+            await self._engine_said_error(relay, capture.error)
+            return
         if self.place is not None:
             self._remember(self.place, [fold_message(relay.kept)])
         self._whole = True
         if speech.streamed:
-            answer = await outlet.end(b"".join(relay.held) + speech.rest(relay.rest()))
+            await outlet.end(b"".join(relay.held) + speech.rest(relay.rest()))
         else:
-            answer = await outlet.answer(200, head, speech.folded())
+            await outlet.answer(200, head, speech.folded())
         self._delivered()
         await upstream.drain(_DRAIN_S)
-        return answer
 
-    async def _engine_said_error(self, relay: StreamRelay, error: str) -> web.StreamResponse:
+    async def _engine_said_error(self, relay: StreamRelay, error: str) -> None:
         """The engine ended its stream with an error; in the client's dialect such a stream must not end cleanly."""
         if self.speech.streamed:
-            return await self.outlet.break_off(b"".join(relay.held))
-        return await self._refuse(Refusal(*read_error(error)))
+            await self.outlet.break_off(b"".join(relay.held))
+            return
+        await self._refuse(Refusal(*read_error(error)))
 
-    async def _break_off(self, error: PolarproxyError) -> web.StreamResponse:
+    async def _break_off(self, error: PolarproxyError) -> None:
         """After the head of a stream has been sent only an error event and a cut connection can tell the client."""
         if isinstance(error, _STORE_ERRORS):
             self.parts.stats.store_failures += 1
@@ -240,17 +244,19 @@ class Carrier:
             self.exchange.upstream.failed(error)
             self._record_lost(_failed(error), str(error))
         if not self.speech.streamed:
-            return await self._refuse(refusal(error))
-        return await self.outlet.break_off(self.speech.failure(status_of(error), str(error)))
+            await self._refuse(refusal(error))
+            return
+        await self.outlet.break_off(self.speech.failure(status_of(error), str(error)))
 
-    async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> web.StreamResponse:
+    async def _engine_failed(self, error: EngineTimeout | EngineUnreachable) -> None:
         self.exchange.upstream.failed(error)
         try:
             await self.parts.recorder.record(self.exchange, _failed(error), str(error))
         except _STORE_ERRORS as refused:
             self.parts.stats.store_failures += 1
-            return await self._refuse(refusal(refused))
-        return await self._refuse(refusal(error))
+            await self._refuse(refusal(refused))
+            return
+        await self._refuse(refusal(error))
 
     def _count(self, prompted: Prompted) -> None:
         prompting = prompted.judge(self.exchange.capture)
@@ -261,8 +267,8 @@ class Carrier:
             # It may have been replaced by one that takes no prompts.
             self.exchange.upstream.doubt()
 
-    async def _refuse(self, refused: Refusal) -> web.StreamResponse:
-        return await self.outlet.refuse(refused, self.exchange.asking.dialect)
+    async def _refuse(self, refused: Refusal) -> None:
+        await self.outlet.refuse(refused, self.exchange.asking.dialect)
 
     async def _record(self, status: CallStatus) -> None:
         exchange, asking = self.exchange, self.exchange.asking

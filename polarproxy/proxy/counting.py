@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import web
 
 from polarproxy.engine import counting
 from polarproxy.errors import NotOffered
 from polarproxy.model import Dialect
 from polarproxy.proxy.replies import refuse
+from polarproxy.proxy.server.response import Response
 from polarproxy.wire.chat.errors import read_error
 from polarproxy.wire.chat.fields import read_request
 from polarproxy.wire.chat.request import encode_request
@@ -49,7 +49,7 @@ def _answer(dialect: Dialect, tokens: int) -> bytes:
             return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": tokens})
 
 
-async def serve_count(parts: Parts, visit: Visit, body: bytes) -> web.Response:
+async def serve_count(parts: Parts, visit: Visit, body: bytes) -> Response:
     """How many tokens the prompt has; raises `BadRequest`, `NotOffered`, `BadReply`, `EngineUnreachable`, `EngineTimeout`."""
     decoded, _ = read_leniently(partial(_read, visit), body)
     fields = read_request(encode_request(decoded.request).body).fields
@@ -68,7 +68,7 @@ async def serve_count(parts: Parts, visit: Visit, body: bytes) -> web.Response:
         raise NotOffered(f"the engine at {upstream.name} has no tokenizer to count with")
     if status != 200:
         return refuse(status, read_error(answer)[1], visit.route.dialect)
-    return web.Response(body=_answer(visit.route.dialect, count(answer)), content_type="application/json")
+    return Response.of_json(_answer(visit.route.dialect, count(answer)))
 
 
 async def _ask_llamacpp(upstream: Upstream, fields: Fields) -> tuple[int, bytes]:

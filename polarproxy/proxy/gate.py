@@ -12,7 +12,6 @@ from polarproxy.wire.chat.errors import read_error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiohttp import web
     from multidict import CIMultiDict
 
     from polarproxy.model import Dialect
@@ -104,21 +103,23 @@ class WaitingOutlet:
     async def write(self, data: bytes) -> None:
         await self._outlet.write(data)
 
-    async def end(self, data: bytes) -> web.StreamResponse:
-        return await self._outlet.end(data)
+    async def end(self, data: bytes) -> None:
+        await self._outlet.end(data)
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
-        if not self.begun:
-            return await self._outlet.answer(status, head, body)
-        return await self._outlet.break_off(self._speech.failure(status, read_error(body)[1]))
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
+        if self.begun:
+            await self._outlet.break_off(self._speech.failure(status, read_error(body)[1]))
+        else:
+            await self._outlet.answer(status, head, body)
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
-        if not self.begun:
-            return await self._outlet.refuse(refusal, dialect)
-        return await self._outlet.break_off(self._speech.failure(refusal.status, refusal.message))
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
+        if self.begun:
+            await self._outlet.break_off(self._speech.failure(refusal.status, refusal.message))
+        else:
+            await self._outlet.refuse(refusal, dialect)
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
-        return await self._outlet.break_off(last)
+    async def break_off(self, last: bytes) -> None:
+        await self._outlet.break_off(last)
 
     @property
     def open(self) -> bool:

@@ -114,4 +114,4 @@ def _to_engine(parts: Parts, visit: Visit, asking: Asking) -> tuple[Mapping[str,
         return headers.of_translation(visit.headers, visit.query, key), ""
     sent = headers.to_engine(visit.headers.items(), key)
     sent.setdefault("Content-Type", "application/json")
-    return sent, headers.query_to_engine(visit.http.rel_url.raw_query_string, key)
+    return sent, headers.query_to_engine(visit.raw_query, key)

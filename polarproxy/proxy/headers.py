@@ -14,7 +14,6 @@ from polarproxy.proxy.keys import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from multidict import CIMultiDictProxy
 
 _HOP_BY_HOP = frozenset(
     {
@@ -56,9 +55,7 @@ def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> C
     return sent
 
 
-def of_translation(
-    headers: CIMultiDictProxy[str], query: Mapping[str, str], upstream_key: str | None
-) -> Mapping[str, str]:
+def of_translation(headers: Mapping[str, str], query: Mapping[str, str], upstream_key: str | None) -> Mapping[str, str]:
     """The headers of a request that was translated: the engine's own, and nothing of a dialect it does not speak."""
     sent = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     key = upstream_key or next(filter(_can_be_sent, offered_keys(headers, query)), None)

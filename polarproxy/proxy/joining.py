@@ -15,10 +15,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from xxhash import xxh3_128_digest
 
-from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.trajectory.lineage import Identity, identity_of
 from polarproxy.trajectory.repeats import RETRY_COUNT, tries_of
 
@@ -29,12 +27,12 @@ if TYPE_CHECKING:
 
     from polarproxy.model import Dialect
     from polarproxy.proxy.carry import Carrier
-    from polarproxy.proxy.outlet import Outlet
+    from polarproxy.proxy.outlet import HttpOutlet, Outlet
     from polarproxy.proxy.replies import Refusal
     from polarproxy.proxy.visit import Visit
 
-    Said = Callable[[Outlet], Awaitable[web.StreamResponse | None]]
-    """One thing that an outlet is told; the last one gives the answer."""
+    Said = Callable[[Outlet], Awaitable[None]]
+    """One thing that an outlet is told."""
 
 _KEPT = 2 << 20
 """Bytes of one reply that are kept for who may join it; a longer one can be joined no more."""
@@ -60,7 +58,7 @@ def question(visit: Visit, body: bytes) -> Question | None:
     if session_id is None or RETRY_COUNT not in visit.headers:
         return None
     said = {name.lower(): value for name, value in visit.headers.items()}
-    return Question(session_id, visit.http.rel_url.raw_path_qs, identity_of(said), xxh3_128_digest(body))
+    return Question(session_id, f"{visit.address.route}?{visit.raw_query}", identity_of(said), xxh3_128_digest(body))
 
 
 class SharedOutlet:
@@ -69,6 +67,8 @@ class SharedOutlet:
     def __init__(self, first: HttpOutlet) -> None:
         self._first: HttpOutlet | None = first
         self._said: list[Said] = []
+        self._ended = False
+        """Whether the last of it was the end of the reply."""
         self._news = asyncio.Event()
         self._kept = 0
         self._waiting = False
@@ -103,18 +103,18 @@ class SharedOutlet:
         """There is something new to hear, or the reply has ended."""
         self._news.set()
 
-    async def hear(self, outlet: Outlet, ended: Callable[[], bool]) -> web.StreamResponse | None:
-        """Tells all that was said and will be to one who joined; None when the reply ended without an answer."""
+    async def hear(self, outlet: Outlet, ended: Callable[[], bool]) -> bool:
+        """Tells all that was said and will be to one who joined; False when the reply ended without an answer."""
         at = 0
         while True:
             self._news.clear()
             while at < len(self._said):
-                answer = await self._said[at](outlet)
+                await self._said[at](outlet)
                 at += 1
-                if answer is not None:
-                    return answer
+            if self._ended:
+                return True
             if ended():
-                return None
+                return False
             await self._news.wait()
 
     async def begin(self, head: CIMultiDict[str]) -> None:
@@ -123,40 +123,37 @@ class SharedOutlet:
     async def write(self, data: bytes) -> None:
         await self._tell(lambda outlet: outlet.write(data), len(data))
 
-    async def end(self, data: bytes) -> web.StreamResponse:
-        return await self._tell_last(lambda outlet: outlet.end(data), len(data))
+    async def end(self, data: bytes) -> None:
+        await self._tell(lambda outlet: outlet.end(data), len(data), last=True)
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
-        return await self._tell_last(lambda outlet: outlet.answer(status, head, body), len(body))
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
+        await self._tell(lambda outlet: outlet.answer(status, head, body), len(body), last=True)
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
-        return await self._tell_last(lambda outlet: outlet.refuse(refusal, dialect))
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
+        await self._tell(lambda outlet: outlet.refuse(refusal, dialect), last=True)
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
-        return await self._tell_last(lambda outlet: outlet.break_off(last))
+    async def break_off(self, last: bytes) -> None:
+        await self._tell(lambda outlet: outlet.break_off(last), last=True)
 
-    async def _tell_last(self, said: Said, size: int = 0) -> web.StreamResponse:
-        return await self._tell(said, size) or web.StreamResponse()
-
-    async def _tell(self, said: Said, size: int = 0) -> web.StreamResponse | None:
+    async def _tell(self, said: Said, size: int = 0, *, last: bool = False) -> None:
         self._kept += size
         if self.whole or self.listening:
             self._said.append(said)
         else:
             self._said.clear()
+        self._ended = last
         self._news.set()
         first = self._first
         if first is None:
-            return None
+            return
         try:
             self._waiting = True
             async with asyncio.timeout(_PATIENCE_S if self.listening else None):
-                return await said(first)
+                await said(first)
         except (ConnectionResetError, TimeoutError):
             self._first = None
             if not self.listening:
                 raise
-            return None
         finally:
             self._waiting = False
 
@@ -168,38 +165,37 @@ class Generation:
     outlet: SharedOutlet
     tries: int
     """The latest try that listens."""
-    task: asyncio.Task[web.StreamResponse] = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
     carrier: Carrier | None = None
     """None: the request is still being understood."""
 
-    async def lead(self) -> web.StreamResponse:
+    async def lead(self) -> None:
         """For the client that asked first."""
         try:
-            return await asyncio.shield(self.task)
+            await asyncio.shield(self.task)
         except asyncio.CancelledError:
             self.outlet.leave()
             await self._stop_if_alone()
             raise
 
-    async def follow(self, client: HttpOutlet, tries: int) -> web.StreamResponse:
+    async def follow(self, client: HttpOutlet, tries: int) -> None:
         """For one who joins."""
         self.tries = tries
         self.outlet.listening += 1
         self.outlet.hurry()
         try:
-            answer = await self.outlet.hear(client, self.task.done)
+            whole = await self.outlet.hear(client, self.task.done)
         except (asyncio.CancelledError, ConnectionResetError):
             self.outlet.listening -= 1
             await self._stop_if_alone()
             raise
         self.outlet.listening -= 1
-        if answer is None:
-            return self.task.result()
-        if self.carrier is not None and client.open:
+        if not whole:
+            self.task.result()
+        elif self.carrier is not None and client.open:
             self.carrier.delivered_again(f"yes, to try {tries}")
-        return answer
 
-    def ended(self, task: asyncio.Task[web.StreamResponse]) -> None:
+    def ended(self, task: asyncio.Task[None]) -> None:
         """The task is done."""
         if not task.cancelled():
             # Whoever listened to the end did not ask how the task ended.
@@ -219,29 +215,30 @@ class Underway:
         self._known: dict[Question, Generation] = {}
 
     async def ask(
-        self, asked: Question, visit: Visit, make: Callable[[Outlet], Awaitable[Carrier]]
-    ) -> web.StreamResponse:
-        """The reply to a question: the one under way, when this is a later try at it, else a new one.
+        self, asked: Question, visit: Visit, client: HttpOutlet, make: Callable[[Outlet], Awaitable[Carrier]]
+    ) -> None:
+        """Gives the reply to a question: the one under way, when this is a later try at it, else a new one.
 
         Raises what `make` and the carrier raise.
         """
-        client, tries = HttpOutlet(visit.http), tries_of(visit.headers)
+        tries = tries_of(visit.headers)
         known = self._known.get(asked)
         if known is not None and tries > known.tries and known.outlet.whole and not known.task.done():
-            return await known.follow(client, tries)
+            await known.follow(client, tries)
+            return
         generation = Generation(SharedOutlet(client), tries)
         generation.task = asyncio.create_task(self._run(asked, generation, make))
         generation.task.add_done_callback(generation.ended)
         if known is None or known.task.done():
             self._known[asked] = generation
-        return await generation.lead()
+        await generation.lead()
 
     async def _run(
         self, asked: Question, generation: Generation, make: Callable[[Outlet], Awaitable[Carrier]]
-    ) -> web.StreamResponse:
+    ) -> None:
         try:
             generation.carrier = await make(generation.outlet)
-            return await generation.carrier.run()
+            await generation.carrier.run()
         finally:
             if self._known.get(asked) is generation:
                 del self._known[asked]

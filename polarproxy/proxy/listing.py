@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from polarproxy.errors import BadRequest, NotFound
 from polarproxy.model import Dialect
 from polarproxy.proxy.routes import Action
+from polarproxy.proxy.server.response import Response
 from polarproxy.wire.gemini import models as gemini
 from polarproxy.wire.messages import models as messages
 
@@ -18,17 +17,21 @@ if TYPE_CHECKING:
     from polarproxy.proxy.visit import Visit
 
 
-async def serve_models(parts: Parts, visit: Visit) -> web.Response:
+async def serve_models(parts: Parts, visit: Visit) -> Response:
     """All models, or one; raises `BadRequest`, `NotFound`."""
     await parts.fleet.look()
     facts = await parts.fleet.facts()
     anthropic = visit.route.dialect is Dialect.MESSAGES
     if visit.route.action is Action.MODELS:
-        return _json(_page(facts, visit) if anthropic else gemini.encode_models(facts.models, facts.max_model_len))
+        return Response.of_json(
+            _page(facts, visit) if anthropic else gemini.encode_models(facts.models, facts.max_model_len)
+        )
     wanted = visit.route.model or ""
     if wanted not in facts.models:
         raise NotFound(f"the engine serves no model {wanted!r}; it serves {', '.join(facts.models) or 'none'}")
-    return _json(messages.encode_model(wanted) if anthropic else gemini.encode_model(wanted, facts.max_model_len))
+    return Response.of_json(
+        messages.encode_model(wanted) if anthropic else gemini.encode_model(wanted, facts.max_model_len)
+    )
 
 
 def _page(facts: EngineFacts, visit: Visit) -> bytes:
@@ -40,7 +43,3 @@ def _limit(text: str | None) -> int | None:
     if text is not None and not text.isdigit():
         raise BadRequest(f"limit must be a number, not {text!r}")
     return None if text is None else int(text)
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json")

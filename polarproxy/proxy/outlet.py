@@ -1,28 +1,26 @@
-"""The client's end of a reply: an HTTP response, or messages on a WebSocket."""
+"""The client's end of a reply: an HTTP answer, or messages on a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from typing import TYPE_CHECKING, Protocol
 
-from aiohttp import WSCloseCode, web
+from aiohttp import WSCloseCode
 
 from polarproxy.wire.responses.socket import error_frame, of_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiohttp import web
     from multidict import CIMultiDict
 
     from polarproxy.model import Dialect
     from polarproxy.proxy.replies import Refusal
-
+    from polarproxy.proxy.server.request import Request
 
 _READ_S = 0.1
 """How long a client has to read what it was sent before its connection is reset."""
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Outlet(Protocol):
@@ -36,19 +34,19 @@ class Outlet(Protocol):
         """More of the stream."""
         ...
 
-    async def end(self, data: bytes) -> web.StreamResponse:
+    async def end(self, data: bytes) -> None:
         """The last of the stream."""
         ...
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
         """A reply in one piece, or the engine's own error."""
         ...
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
         """An error in place of a reply."""
         ...
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
+    async def break_off(self, last: bytes) -> None:
         """The stream failed, and must not look like one that ended. `last`: what tells the client; without it, a reset."""
         ...
 
@@ -59,57 +57,42 @@ class Outlet(Protocol):
 
 
 class HttpOutlet:
-    """An HTTP response."""
+    """An HTTP answer."""
 
-    def __init__(self, http: web.Request) -> None:
+    def __init__(self, http: Request) -> None:
         self._http = http
-        self._stream = web.StreamResponse()
 
     async def begin(self, head: CIMultiDict[str]) -> None:
-        self._stream = web.StreamResponse(headers=head)
-        await self._stream.prepare(self._http)
+        await self._http.begin(200, head)
 
     async def write(self, data: bytes) -> None:
-        await self._stream.write(data)
+        await self._http.write(data)
 
-    async def end(self, data: bytes) -> web.StreamResponse:
-        await self._stream.write_eof(data)
-        return self._stream
+    async def end(self, data: bytes) -> None:
+        await self._http.end(data)
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
-        response = web.Response(status=status, headers=head, body=body)
-        await response.prepare(self._http)
-        await response.write_eof()
-        return response
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
+        await self._http.answer(status, head, body)
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
-        return await self.answer(*refusal.said(dialect))
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
+        await self.answer(*refusal.said(dialect))
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
+    async def break_off(self, last: bytes) -> None:
         if last:
-            await self._stream.write(last)
+            await self._http.write(last)
+            self._http.cut()
         else:
             # A reset takes with it what the client has not read yet.
             await asyncio.sleep(_READ_S)
-        transport = self._http.transport
-        if transport is None:
-            return self._stream
-        if last:
-            transport.close()
-        else:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-            transport.abort()
-        return self._stream
+            self._http.reset()
 
     def abort(self) -> None:
         """Gives the client up; whoever waits for it to read gets `ConnectionResetError`."""
-        if self._http.transport is not None:
-            self._http.transport.abort()
+        self._http.abort()
 
     @property
     def open(self) -> bool:
-        transport = self._http.transport
-        return transport is not None and not transport.is_closing()
+        return self._http.open
 
 
 class SocketOutlet:
@@ -132,22 +115,19 @@ class SocketOutlet:
         """One message."""
         await self._socket.send_str(frame.decode())
 
-    async def end(self, data: bytes) -> web.StreamResponse:
+    async def end(self, data: bytes) -> None:
         await self.write(data)
-        return self._socket
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> web.StreamResponse:
+    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
         raise AssertionError("replies on a WebSocket are always streamed")
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
         status, head, body = refusal.said(dialect)
         await self.send(error_frame(status, body, head.get("Retry-After"), self._stream_id))
-        return self._socket
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
+    async def break_off(self, last: bytes) -> None:
         await self.write(last)
         self.failed = True
-        return self._socket
 
     @property
     def open(self) -> bool:

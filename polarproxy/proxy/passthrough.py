@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
-from aiohttp import web
 
 from polarproxy.engine.models import merged
 from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.proxy import headers
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.replies import refuse_for
+from polarproxy.proxy.server.response import Response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polarproxy.errors import BadRequest
     from polarproxy.proxy.address import Address
+    from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.parts import Parts
+    from polarproxy.proxy.server.request import Request
     from polarproxy.proxy.upstream import Upstream
 
 _MODELS = "/v1/models"
@@ -35,7 +37,7 @@ def may_pass(method: str, path: str) -> bool:
     return path.startswith("/v1/") and (method in ("GET", "HEAD", "OPTIONS") or path.rstrip("/") in _GENERATES_NOTHING)
 
 
-async def only_refusal(parts: Parts, http: web.Request, address: Address, why: BadRequest) -> web.StreamResponse:
+async def only_refusal(parts: Parts, http: Request, address: Address, why: BadRequest) -> Response | None:
     """The engine's own refusal of a request that we cannot read; raises `why` when it does not refuse it.
 
     What would be answered to it could not be recorded, so nobody gets to see it.
@@ -44,12 +46,12 @@ async def only_refusal(parts: Parts, http: web.Request, address: Address, why: B
 
 
 async def passthrough(
-    parts: Parts, http: web.Request, address: Address, *, unless_refused: BadRequest | None = None
-) -> web.StreamResponse:
+    parts: Parts, http: Request, address: Address, *, unless_refused: BadRequest | None = None
+) -> Response | None:
     """Sends the request on and the answer back, bytes as they come."""
     sent = headers.to_engine(http.headers.items(), parts.settings.upstream_key)
-    body = await read_body(http, parts.settings.max_body_mb << 20) if http.body_exists else None
-    path = address.route + headers.query_to_engine(http.rel_url.raw_query_string, parts.settings.upstream_key)
+    body = await read_body(http, parts.settings.max_body_mb << 20) if http.has_body else None
+    path = address.route + headers.query_to_engine(http.raw_query, parts.settings.upstream_key)
     model = _model(address.route, body) if parts.fleet.several else None
     try:
         if parts.fleet.several and address.route.rstrip("/") == _MODELS and http.method == "GET":
@@ -60,19 +62,20 @@ async def passthrough(
     async with upstream:
         if unless_refused is not None and upstream.status < 400:
             raise unless_refused
-        client = web.StreamResponse(status=upstream.status, headers=headers.to_client(upstream.headers))
-        if "Content-Length" in upstream.headers:
-            client.content_length = int(upstream.headers["Content-Length"])
-        await client.prepare(http)
-        try:
-            async for chunk in upstream.content.iter_any():
-                await client.write(chunk)
-        except (EngineTimeout, EngineUnreachable):
-            if http.transport is not None:
-                http.transport.close()
-            return client
-        await client.write_eof()
-        return client
+        await _relay(upstream, http)
+        return None
+
+
+async def _relay(upstream: Answer, http: Request) -> None:
+    length = upstream.headers.get("Content-Length")
+    await http.begin(upstream.status, headers.to_client(upstream.headers), None if length is None else int(length))
+    try:
+        async for chunk in upstream.content.iter_any():
+            await http.write(chunk)
+    except (EngineTimeout, EngineUnreachable):
+        http.cut()
+    else:
+        await http.end()
 
 
 class _Asked(msgspec.Struct):
@@ -90,17 +93,17 @@ def _model(route: str, body: bytes | None) -> str | None:
         return None
 
 
-async def _all_models(parts: Parts, path: str, sent: Mapping[str, str]) -> web.Response:
+async def _all_models(parts: Parts, path: str, sent: Mapping[str, str]) -> Response:
     """What all engines together serve, or why one of them does not say."""
     asking = (_whole(member, path, sent) for member in parts.fleet.asked)
     answers = await asyncio.gather(*asking, return_exceptions=True)
     lists = [answer[1] for answer in answers if not isinstance(answer, BaseException) and answer[0] == 200]
     if lists:
-        return web.Response(body=merged(lists), content_type="application/json")
+        return Response.of_json(merged(lists))
     first = answers[0]
     if isinstance(first, BaseException):
         raise first
-    return web.Response(status=first[0], body=first[1], content_type="application/json")
+    return Response.of_json(first[1], first[0])
 
 
 async def _whole(upstream: Upstream, path: str, sent: Mapping[str, str]) -> tuple[int, bytes]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from polarproxy.errors import (
     BadExport,
     BadKey,
@@ -27,6 +25,7 @@ from polarproxy.errors import (
 )
 from polarproxy.model import Dialect
 from polarproxy.proxy.dialects import ERRORS
+from polarproxy.proxy.server.response import Response
 
 RETRY_AFTER_S = 2
 _FINAL = frozenset((409, 501))
@@ -83,12 +82,11 @@ def refusal(error: PolarproxyError) -> Refusal:
     return Refusal(status_of(error), str(error))
 
 
-def refuse(status: int, message: str, dialect: Dialect = Dialect.CHAT) -> web.Response:
+def refuse(status: int, message: str, dialect: Dialect = Dialect.CHAT) -> Response:
     """An error answer; 503 says when to come back."""
-    said, head, body = Refusal(status, message).said(dialect)
-    return web.Response(status=said, headers=head, body=body)
+    return Response(*Refusal(status, message).said(dialect))
 
 
-def refuse_for(error: PolarproxyError, dialect: Dialect = Dialect.CHAT) -> web.Response:
+def refuse_for(error: PolarproxyError, dialect: Dialect = Dialect.CHAT) -> Response:
     """The answer for an error that was raised on purpose."""
     return refuse(status_of(error), str(error), dialect)

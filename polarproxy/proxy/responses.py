@@ -7,11 +7,11 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
 from polarproxy.proxy.routes import Action
+from polarproxy.proxy.server.response import Response
 from polarproxy.proxy.visit import Said
 from polarproxy.store.database import reason
 from polarproxy.store.responses import StoredResponse
@@ -126,7 +126,7 @@ def stored_response(asking: Asking, reply: bytes) -> StoredResponse:
     )
 
 
-async def serve_stored(parts: Parts, visit: Visit) -> web.Response:
+async def serve_stored(parts: Parts, visit: Visit) -> Response:
     """GET, DELETE, cancel and input_items of a stored response; raises `BadRequest`, `NotFound`."""
     response_id = visit.route.response_id
     found = await _find(parts, visit, response_id)
@@ -136,15 +136,15 @@ async def serve_stored(parts: Parts, visit: Visit) -> web.Response:
         raise BadRequest("only responses made with background=true can be cancelled, and those are not offered here")
     if visit.route.action is Action.INPUT_ITEMS:
         limit, after, order = (visit.query.get(name) for name in ("limit", "after", "order"))
-        return _json(
+        return Response.of_json(
             items.item_list(_own(found), limit=_number(limit), after=after, order="asc" if order == "asc" else "desc")
         )
-    if visit.http.method == "DELETE":
+    if visit.method == "DELETE":
         await asyncio.to_thread(parts.repository.forget_response, response_id)
-        return _json(items.deleted(response_id))
+        return Response.of_json(items.deleted(response_id))
     if visit.query.get("stream") == "true":
         raise BadRequest("a stored response cannot be streamed again; ask for it without stream=true")
-    return _json(found.reply)
+    return Response.of_json(found.reply)
 
 
 def _own(found: StoredResponse) -> list[bytes]:
@@ -157,7 +157,3 @@ def _number(text: str | None) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 100:
         raise BadRequest(f"limit must be a number from 1 to 100, not {text!r}")
     return int(text)
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json")

@@ -11,7 +11,7 @@ from aiohttp import WSMsgType, web
 from polarproxy.errors import PolarproxyError
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.outlet import CLOSE_AFTER_FAILURE, SocketOutlet
-from polarproxy.proxy.replies import refusal, refuse
+from polarproxy.proxy.replies import refusal
 from polarproxy.proxy.responses import Memory, with_earlier
 from polarproxy.store.ids import new_id
 from polarproxy.wire.neutral.reply import Envelope
@@ -22,26 +22,25 @@ from polarproxy.wire.responses.socket import prewarmed, read_create
 from polarproxy.wire.surrogates import read_leniently
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.visit import Said, Visit
     from polarproxy.wire.responses.items import Head
 
-_UPGRADE_REQUIRED = 426
 _WAITING_FRAMES = 64
 """Messages that may wait for the turn before them; with more, the client has to wait."""
 
 
-def is_upgrade(http: web.Request) -> bool:
+def is_upgrade(headers: Mapping[str, str]) -> bool:
     """Whether a request wants to become a WebSocket."""
-    return http.headers.get("Upgrade", "").lower() == "websocket"
+    return headers.get("Upgrade", "").lower() == "websocket"
 
 
-async def serve_socket(parts: Parts, visit: Visit) -> web.StreamResponse:
+async def serve_socket(parts: Parts, visit: Visit, http: web.Request) -> web.StreamResponse:
     """Takes turns until the client leaves."""
-    if not parts.settings.websocket:
-        return refuse(_UPGRADE_REQUIRED, "WebSocket is switched off here; use POST", visit.route.dialect)
     socket = web.WebSocketResponse(max_msg_size=parts.settings.max_body_mb << 20)
-    await socket.prepare(visit.http)
+    await socket.prepare(http)
     frames: asyncio.Queue[str | bytes | None] = asyncio.Queue(_WAITING_FRAMES)
     listening = asyncio.create_task(_listen(socket, frames))
     try:

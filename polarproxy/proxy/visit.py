@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiohttp import web
-    from multidict import CIMultiDictProxy
+    from multidict import MultiMapping
 
     from polarproxy.proxy.address import Address
     from polarproxy.proxy.routes import Route
@@ -20,20 +19,14 @@ if TYPE_CHECKING:
 class Visit:
     """A request to a route that a dialect has."""
 
-    http: web.Request
-    """On a WebSocket: the request that opened it."""
+    method: str
+    headers: MultiMapping[str]
+    query: Mapping[str, str]
+    """The query string's members, decoded."""
+    raw_query: str
+    """The query string as it was sent."""
     address: Address
     route: Route
-
-    @property
-    def headers(self) -> CIMultiDictProxy[str]:
-        """The request's headers."""
-        return self.http.headers
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        """The query string's members."""
-        return self.http.query
 
 
 @dataclass(frozen=True, slots=True)

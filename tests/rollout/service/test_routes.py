@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from polarproxy.errors import PolarproxyError
+from polarproxy.proxy.control_app import as_web
 from polarproxy.proxy.replies import refuse_for
 from polarproxy.rollout.service.callbacks import DELIVERY, SIGNATURE, TIMESTAMP, Callbacks, sign
 from polarproxy.rollout.service.routes import TaskRoutes
@@ -41,7 +42,7 @@ async def _refusing(request: web.Request, handler: Any) -> web.StreamResponse:
     try:
         answer: web.StreamResponse = await handler(request)
     except PolarproxyError as error:
-        return refuse_for(error)
+        return as_web(refuse_for(error))
     return answer
 
 
