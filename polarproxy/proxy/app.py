@@ -170,6 +170,8 @@ async def _serve_route(parts: Parts, http: Request, visit: Visit) -> Response | 
         case Action.MODELS | Action.MODEL:
             return await serve_models(parts, visit)
         case Action.SOCKET:
+            if http.switches:
+                return refuse(426, "WebSocket is switched off here; use POST", visit.route.dialect)
             return refuse(405, "use POST to make a response, or upgrade to a WebSocket", visit.route.dialect)
         case Action.RESPONSE | Action.INPUT_ITEMS | Action.CANCEL:
             return await serve_stored(parts, visit)

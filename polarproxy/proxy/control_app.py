@@ -25,7 +25,7 @@ from polarproxy.proxy.socket import is_upgrade, serve_socket
 from polarproxy.proxy.visit import Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from polarproxy.proxy.server.request import Request
     from polarproxy.proxy.server.response import Response
@@ -34,6 +34,8 @@ _Control: TypeAlias = Callable[[Parts, web.Request], Awaitable[web.StreamRespons
 Route: TypeAlias = tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]]
 """Method, path and handler of a control route that is not the proxy's own."""
 
+_OPEN = ("/healthz", "/readyz", "/api/hello")
+"""For everybody."""
 _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("POST", "/api/sessions", control.make_session),
     ("GET", "/api/sessions/{session_id}", control.show_session),
@@ -62,6 +64,7 @@ class Control:
     def __init__(self, parts: Parts, seconds: float, more: Sequence[Route] = ()) -> None:
         """`seconds`: how long requests that are under way in the end may take. `more`: control routes of others, guarded as
         our own are."""
+        self._parts = parts
         app = _app(parts, more)
         self._firsts = {_first(resource.canonical) for resource in app.router.resources()}
         app.router.add_route("*", "/{path:.*}", partial(_socket, parts))
@@ -80,18 +83,21 @@ class Control:
 
     def takes(self, http: Request) -> bool:
         """Whether a request is for it."""
-        return _first(http.path) in self._firsts or (http.method == "GET" and is_upgrade(http.headers))
+        return _first(http.path) in self._firsts or (self._parts.settings.websocket and http.switches)
 
-    async def take(self, http: Request) -> None:
-        """Answers it. Raises `TooLarge`, `BadRequest`."""
-        body = await http.read()
+    async def take(self, http: Request) -> Response | None:
+        """Has it answered. Who may not use a control route is refused before the body is read. Raises `TooLarge`."""
+        if http.path not in _OPEN and _first(http.path) in self._firsts:
+            refused = _refusal(self._parts, http.headers, http.query, http.host)
+            if refused is not None:
+                return refused
+        body = None if http.switches else await http.read()
         server = self._runner.server
         if server is None:
             http.cut()
-        elif is_upgrade(http.headers):
-            http.hand_over(server())
         else:
             http.hand_over(server(), body)
+        return None
 
 
 def _first(path: str) -> str:
@@ -145,32 +151,41 @@ async def _ready(parts: Parts, _http: web.Request) -> web.Response:
 
 
 def _guarded(parts: Parts, handler: _Control) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """A control route: for the admin key, or for anybody on a loopback address without a session key."""
-
     async def guarded(http: web.Request) -> web.StreamResponse:
-        keys = offered_keys(http.headers, http.query)
-        if not any(map(parts.signer.is_admin, keys)):
-            if any(map(is_session_key, keys)):
-                return as_web(refuse(403, "a session key opens model routes only; control routes take the admin key"))
-            if not parts.settings.control_open:
-                return as_web(refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>"))
-            if _is_of_foreign_page(http):
-                return as_web(refuse(403, "control routes are not for web pages of other sites; use the admin key"))
-        return await _answered(handler(parts, http))
+        refused = _refusal(parts, http.headers, http.query, http.host)
+        return await _answered(handler(parts, http)) if refused is None else as_web(refused)
 
     return guarded
 
 
-def _is_of_foreign_page(http: web.Request) -> bool:
-    """Whether a browser sends this for a page of another site, which could add an engine and read what it is asked."""
-    origin = http.headers.get("Origin")
-    return origin is not None and origin.partition("://")[2] != http.host
+def _refusal(parts: Parts, headers: Mapping[str, str], query: Mapping[str, str], host: str) -> Response | None:
+    """Control routes are for the admin key, or for anybody on a loopback address without a session key. None: come in."""
+    keys = offered_keys(headers, query)
+    if any(map(parts.signer.is_admin, keys)):
+        return None
+    if any(map(is_session_key, keys)):
+        return refuse(403, "a session key opens model routes only; control routes take the admin key")
+    if not parts.settings.control_open:
+        return refuse(401, "control routes take the admin key: Authorization: Bearer <admin key>")
+    # A browser sends this for a page of another site, which could add an engine and read what it is asked.
+    origin = headers.get("Origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        return refuse(403, "control routes are not for web pages of other sites; use the admin key")
+    return None
 
 
 async def _socket(parts: Parts, http: web.Request) -> web.StreamResponse:
     """A WebSocket, for who may have one."""
     path = http.rel_url.raw_path
-    return await _answered(_opened(parts, http, path), lambda: dialect_of(without_prefix(path), http.headers))
+    try:
+        answer = await _answered(_opened(parts, http, path), lambda: dialect_of(without_prefix(path), http.headers))
+    except web.HTTPException as refused:
+        refused.force_close()
+        raise
+    if not isinstance(answer, web.WebSocketResponse):
+        # The next request is one for our own server.
+        answer.force_close()
+    return answer
 
 
 async def _opened(parts: Parts, http: web.Request, path: str) -> web.StreamResponse:
@@ -179,8 +194,6 @@ async def _opened(parts: Parts, http: web.Request, path: str) -> web.StreamRespo
     if route is None or route.action is not Action.SOCKET or not is_upgrade(http.headers):
         return as_web(refuse(404, f"there is no route {http.method} {http.path}", dialect_of(address.route)))
     visit = Visit(http.method, http.headers, http.query, http.rel_url.raw_query_string, address, route)
-    if not parts.settings.websocket:
-        return as_web(refuse(426, "WebSocket is switched off here; use POST", route.dialect))
     return await serve_socket(parts, visit, http)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from polarproxy.errors import BadRequest
 from polarproxy.proxy.server.reader import RequestReader
-from polarproxy.proxy.server.response import Framing, head
+from polarproxy.proxy.server.response import Framing, head_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ _MOST_WAITING = 16
 _MAX_TAIL = 1 << 16
 """Bytes that may come after a request to switch protocols before it is answered."""
 _LINGER_S = 10.0
-"""How long a client may go on sending a body that nobody reads, so that it gets to see the answer."""
+"""How long a client may go on sending what nobody reads, so that it gets to see the answer."""
 _IDLE_S = 3630.0
 """How long an idle connection is kept: longer than a proxy in front of us would."""
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
@@ -71,10 +71,8 @@ class Connection(asyncio.Protocol):
         """Whether one of them is that too much waits."""
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._timer: asyncio.TimerHandle
         self._lingering: asyncio.TimerHandle | None = None
         """Runs while the body of a request that is answered comes in."""
-        self._idle_since = 0.0
         self._gone = False
         """Whether the connection is closed, or somebody else's."""
         self.closing = False
@@ -88,7 +86,7 @@ class Connection(asyncio.Protocol):
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._house.opened(self)
         self._idle_since = self._loop.time()
-        self._timer = self._loop.call_later(_IDLE_S, self._look)
+        self._timer: asyncio.TimerHandle = self._loop.call_later(_IDLE_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -137,7 +135,7 @@ class Connection(asyncio.Protocol):
         elif self._current is None and not self._waiting:
             body = f"{error}\n".encode("utf-8", "replace")
             framing = Framing(has_body=True, length=len(body), chunked=False, keep_alive=False)
-            self.transport.write(head(400, _TEXT, framing, "1.1") + body)
+            self.transport.write(head_of(400, _TEXT, framing, "1.1") + body)
             self.transport.close()
         self._reader.spoil(error)
 

@@ -43,6 +43,8 @@ class RequestReader:
         """Whether the parser said anything since the last bytes."""
         self._silent = 0
         """Bytes since it did."""
+        self._again: bytes | None = None
+        """The head of a request that the parser took for one to switch protocols, and that is none. None: there is none."""
         self.reading: Request | None = None
         """Whose body is coming in. None: nobody's."""
 
@@ -53,7 +55,11 @@ class RequestReader:
             self._parser.feed_data(data)
         except HttpParserUpgrade as error:
             self._parser = HttpRequestParser(self)
-            return data[error.args[0] :]
+            tail = data[error.args[0] :]
+            if self._again is None:
+                return tail
+            again, self._again = self._again, None
+            return self.feed(again + tail)
         except HttpParserError as error:
             if isinstance(error.__context__, BadRequest):
                 raise error.__context__ from error
@@ -90,6 +96,16 @@ class RequestReader:
         target, method = self._url.decode("utf-8", "surrogateescape"), parser.get_method().decode()
         request = Request(self._desk, method, target, parser.get_http_version(), headers, self._max_body)
         request.keep_alive = parser.should_keep_alive()
+        if parser.should_upgrade():
+            request.switches = (
+                method == "GET" and headers.get("Upgrade", "").lower() == "websocket" and not request.has_body
+            )
+            if method == "CONNECT":
+                raise BadRequest("this is no proxy for CONNECT")
+            if not request.switches:
+                # The parser takes the body for the other protocol.
+                self._again = request.head(without=("upgrade", "connection"))
+                return
         self.reading = request
         self._desk.arrived(request)
 

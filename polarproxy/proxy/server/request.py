@@ -12,11 +12,11 @@ from multidict import CIMultiDict, MultiDict
 
 from polarproxy.errors import BadRequest, TooLarge
 from polarproxy.proxy.http.body import Body, Flow
-from polarproxy.proxy.server.response import Framing, head
+from polarproxy.proxy.server.response import Framing, head_of
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from polarproxy.errors import PolarproxyError
 
@@ -62,6 +62,8 @@ class Request:
         """Both percent-encoded, as they were sent."""
         self.keep_alive = True
         """Whether the client expects to send another request."""
+        self.switches = False
+        """Whether the connection is to become a WebSocket."""
         self.begun = False
         self.ended = False
         """Of the answer."""
@@ -79,6 +81,11 @@ class Request:
     def query(self) -> MultiDict[str]:
         """The query string's members, decoded."""
         return MultiDict(parse_qsl(self.raw_query, keep_blank_values=True))
+
+    @property
+    def host(self) -> str:
+        """The name and port by which the client says that it reached us; empty when it does not."""
+        return self.headers.get("Host", "")
 
     @property
     def has_body(self) -> bool:
@@ -158,7 +165,7 @@ class Request:
         stays = self.keep_alive and not self._line.closing
         self._framing = Framing.of(self.method, self.version, status, length, keep_alive=stays)
         self.keep_alive = self._framing.keep_alive
-        first = head(status, headers, self._framing, self.version)
+        first = head_of(status, headers, self._framing, self.version)
         self.begun = True
         return first
 
@@ -191,17 +198,18 @@ class Request:
         """Lets another protocol answer, and have the connection until it ends: after this request, if it is no request to
         switch protocols. `body`: of the request. None: it is one to switch protocols, and has none."""
         self.begun = self.ended = True
+        if body is None:
+            self._line.hand_over(protocol, self.head())
+        else:
+            more = f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            self._line.hand_over(protocol, self.head(without=_OF_THE_LINE)[:-2] + more + body)
+
+    def head(self, without: Container[str] = ()) -> bytes:
+        """The request line and the headers, as they came; without those of these names, in lower case."""
         query = f"?{self.raw_query}" if self.raw_query else ""
-        headers = [
-            (name, value) for name, value in self.headers.items() if body is None or name.lower() not in _OF_THE_LINE
-        ]
-        if body is not None:
-            headers += [("Connection", "close"), ("Content-Length", str(len(body)))]
-        lines = [
-            f"{self.method} {self.path}{query} HTTP/{self.version}",
-            *(f"{name}: {value}" for name, value in headers),
-        ]
-        self._line.hand_over(protocol, "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape") + (body or b""))
+        headers = (f"{name}: {value}\r\n" for name, value in self.headers.items() if name.lower() not in without)
+        lines = (f"{self.method} {self.path}{query} HTTP/{self.version}\r\n", *headers, "\r\n")
+        return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def _split(target: str) -> tuple[str, str]:

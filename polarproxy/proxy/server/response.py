@@ -50,7 +50,7 @@ class Framing:
         return cls(has_body, None, chunked, keep_alive and chunked)
 
 
-def head(status: int, headers: Mapping[str, str], framing: Framing, version: str) -> bytes:
+def head_of(status: int, headers: Mapping[str, str], framing: Framing, version: str) -> bytes:
     """The status line and all headers, with the empty line.
 
     Raises `ValueError` when a header holds a line break, which would begin a header of its own.

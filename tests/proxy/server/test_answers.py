@@ -309,6 +309,18 @@ async def test_another_protocol_can_have_one_request_with_its_body() -> None:
             assert bytes(heard) == b"POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
 
 
+@pytest.mark.parametrize("name", [b"h2c", b"websocket"])
+async def test_a_wish_to_switch_that_nobody_heeds_costs_no_body(name: bytes) -> None:
+    """As curl says it with --http2: the request is one like any other, and so is the next."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\nUpgrade: %b\r\n" % name
+    later = chunked(b"he", b"llo").replace(b"\r\n\r\n", b"\r\n" + wish + b"\r\n", 1)
+    async with house(echo) as at, at.peer() as peer:
+        await peer.say(post(b"hello", headers=wish) + later, GET[:-2] + wish + b"\r\n" + post(b"x"))
+        assert [(await peer.answer()).body for _ in range(4)] == [b"hello", b"hello", b"", b"x"]
+        await peer.say(b"CONNECT h:1 HTTP/1.1\r\n\r\n")
+        assert (await peer.answer()).status == 400
+
+
 async def test_closing_lets_answers_end_and_takes_nothing_new() -> None:
     go_on = asyncio.Event()
 
