@@ -185,7 +185,9 @@ async def _generate(parts: Parts, http: Request, visit: Visit) -> Response | Non
     asked = question(visit, body)
     try:
         if asked is not None:
-            await parts.underway.ask(asked, visit, HttpOutlet(http), lambda outlet: _carrier(parts, visit, body, outlet))
+            await parts.underway.ask(
+                asked, visit, HttpOutlet(http), lambda outlet: _carrier(parts, visit, body, outlet)
+            )
             return None
         carrier = await _carrier(parts, visit, body, HttpOutlet(http))
     except BadRequest as error:

@@ -233,9 +233,7 @@ class Underway:
             self._known[asked] = generation
         await generation.lead()
 
-    async def _run(
-        self, asked: Question, generation: Generation, make: Callable[[Outlet], Awaitable[Carrier]]
-    ) -> None:
+    async def _run(self, asked: Question, generation: Generation, make: Callable[[Outlet], Awaitable[Carrier]]) -> None:
         try:
             generation.carrier = await make(generation.outlet)
             await generation.carrier.run()

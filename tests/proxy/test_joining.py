@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from multidict import CIMultiDict
 
 from polarproxy.model import CallStatus, Dialect
@@ -257,18 +256,17 @@ class Heard:
     async def write(self, data: bytes) -> None:
         self.said.append(data)
 
-    async def end(self, data: bytes) -> web.StreamResponse:
+    async def end(self, data: bytes) -> None:
         self.said.append(data)
-        return web.StreamResponse()
 
-    async def answer(self, status: int, head: object, body: bytes) -> web.StreamResponse:
-        return await self.end(body)
+    async def answer(self, status: int, head: object, body: bytes) -> None:
+        await self.end(body)
 
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> web.StreamResponse:
-        return await self.end(b"refused")
+    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
+        await self.end(b"refused")
 
-    async def break_off(self, last: bytes) -> web.StreamResponse:
-        return await self.end(last)
+    async def break_off(self, last: bytes) -> None:
+        await self.end(last)
 
 
 async def test_a_first_client_that_does_not_read_holds_nobody_up() -> None:

@@ -187,6 +187,11 @@ class Request:
         """Ends the connection without the end of the answer, once the client has what was sent."""
         self._line.transport.close()
 
+    def abort(self) -> None:
+        """Ends the connection at once; what was not sent is dropped."""
+        if self.open:
+            self._line.transport.abort()
+
     def reset(self) -> None:
         """Ends the connection by a reset, which takes with it what the client has not read yet."""
         transport = self._line.transport
