@@ -9,7 +9,7 @@ from polarproxy.errors import ModelUnknown
 from polarproxy.settings import MODEL_MAP_OFF, read_model_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from polarproxy.proxy.fleet import Fleet
     from polarproxy.proxy.upstream import Upstream
@@ -47,10 +47,10 @@ class ModelNames:
         return models[0] if models else asked
 
 
-def _not_known(asked: str, strangers: Iterable[Upstream], models: Sequence[str]) -> str:
+def _not_known(asked: str, strangers: Sequence[Upstream], models: Sequence[str]) -> str:
     """What to do about it."""
-    names = ", ".join(member.name for member in strangers)
     return (
-        f"nobody serves {asked!r} but perhaps {names}, which did not answer yet. Wait for it, or take it out: polarproxy"
-        f" upstreams remove {names} --force. Or say that other names are a model's: --model-map '*={models[0]}'"
+        f"nobody serves {asked!r}, but an engine that never said what it serves may: "
+        f"{'; '.join(member.why_unknown() for member in strangers)}. Wait for it, or take it out: polarproxy upstreams"
+        f" remove {strangers[0].name} --force. Or say that other names are a model's: --model-map '*={models[0]}'"
     )

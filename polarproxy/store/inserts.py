@@ -12,10 +12,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import TypeDecorator, insert
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sqlalchemy import Connection, Dialect, Insert, Table
 
@@ -29,6 +29,9 @@ def translated(connection: Connection, sql: str) -> Iterator[None]:
     errors = dialect.loaded_dbapi.Error
     try:
         yield
+    except OverflowError as error:
+        # Both drivers say so of a number that is too large.
+        raise DataError(sql, None, error) from error
     except errors as error:
         broken = dialect.is_disconnect(error, connection.connection.dbapi_connection, None)
         if broken:
@@ -49,13 +52,13 @@ class _Compiled:
         # What SQLAlchemy's own types would make of a value, the drivers make of it themselves.
         ours = ((place, kind) for place, kind in enumerate(types) if isinstance(kind, TypeDecorator))
         converters = ((place, kind.bind_processor(dialect)) for place, kind in ours)
+        self._converters: list[tuple[int, Callable[[Any], Any]]]
         self._converters = [(place, convert) for place, convert in converters if convert is not None]
 
     def run(self, connection: Connection, rows: list[Row]) -> None:
         """Inserts the rows; raises what SQLAlchemy makes of the driver's errors."""
-        values = [self._values(row) for row in rows]
         with translated(connection, self._sql), closing(connection.connection.cursor()) as cursor:
-            self._insert(cursor, values)
+            self._insert(cursor, [self._values(row) for row in rows])
 
     def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
         raise NotImplementedError
@@ -85,6 +88,7 @@ class _ByCopy(_Compiled):
 
     def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
         super().__init__(table, columns, dialect)
+        self._converters += [(place, _in_4_bytes) for place, kind in enumerate(self._types) if kind == "integer"]
         self._sql = f"COPY {table.name} ({', '.join(self._names)}) FROM STDIN (FORMAT BINARY)"
 
     def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
@@ -106,6 +110,13 @@ class _ByArrays(_Compiled):
 
     def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
         cursor.execute(self._sql, [list(column) for column in zip(*values, strict=True)])
+
+
+def _in_4_bytes(number: int) -> int:
+    """The driver would cut off what is more."""
+    if not -(1 << 31) <= number < 1 << 31:
+        raise OverflowError(f"{number} does not fit into 4 bytes")
+    return number
 
 
 def _plain(type_name: str) -> str:

@@ -2,6 +2,8 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from polarproxy.store.repository import Repository
 from polarproxy.store.schema import calls, completions, sessions
 from polarproxy.store.stats import read_stats
 from polarproxy.store.writer import Writer
-from tests.database import ON_SQLITE, fresh, temporary
+from tests.database import ON_POSTGRESQL, ON_SQLITE, fresh, temporary
 from tests.store.filled import SESSIONS, contents, converse, fill
 from tests.store.samples import a_call, a_session, new_call
 from tests.store.samples import calls as any_calls
@@ -301,3 +303,14 @@ def test_a_session_without_calls_and_one_that_is_gone(engine: Engine, other: Eng
         connection.execute(delete(sessions))
     with pytest.raises(NotFound, match="alone"):
         list(write_sessions(engine, ["alone"], path))
+
+
+@ON_POSTGRESQL
+def test_a_number_that_the_database_cannot_hold_is_a_conflict(engine: Engine, other: Engine, path: Path) -> None:
+    """SQLite holds larger ones."""
+    with closing(Writer(other)) as writer:
+        writer.submit(new_call(replace(a_call("c0", 0), policy_version_min=2**40, policy_version_max=2**40))).result(30)
+    write(other, path)
+    with pytest.raises(StoreConflict, match="session s1 cannot be stored: 1099511627776 does not fit into 4 bytes"):
+        take(engine, path)
+    assert Repository(engine).session_ids() == []

@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, LargeBinary, insert
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import WrongDatabase
+from polarproxy.errors import Unstorable, WrongDatabase
+from polarproxy.model import Usage
 from polarproxy.store.database import for_writing, open_database, was_rolled_back
 from polarproxy.store.items import NewCall
 from polarproxy.store.migrate import upgrade
@@ -209,3 +211,16 @@ def _shared(number: int, turn: int, place: int) -> NewCall:
     name = f"s{turn}-{place}"
     call = a_call(f"{name}-{number}", number, session_id=name, request_body=f"{name} {'x' * 300}".encode())
     return NewCall(call, a_session(name), {turn * PLACES + place: b"text"})
+
+
+def test_a_number_that_no_column_takes_is_refused_and_not_cut_off(
+    engine: Engine, writer: Writer, repository: Repository
+) -> None:
+    """COPY takes rows in binary, and the driver does not look at what it cuts off. The calls around it are stored."""
+    calls = [a_call(f"c{number}", number) for number in range(4)]
+    calls[1] = replace(calls[1], policy_version_min=2**40, policy_version_max=2**40)
+    calls[2] = replace(calls[2], usage=Usage(2**70, 1))
+    futures = [writer.submit(new_call(call)) for call in calls]
+    for future, stored in zip(futures, (True, False, False, True), strict=True):
+        assert isinstance(future.exception(SECONDS), Unstorable) is not stored
+    assert [captured.call for captured in repository.calls("s1")] == [calls[0], calls[3]]
