@@ -47,6 +47,10 @@ class _Closing(msgspec.Struct, forbid_unknown_fields=True):
     status: SessionStatus = SessionStatus.COMPLETED
 
 
+class _ClosingMany(msgspec.Struct, forbid_unknown_fields=True):
+    sessions: dict[str, SessionStatus]
+
+
 class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     version: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
@@ -198,6 +202,18 @@ async def close_session(parts: Parts, http: web.Request) -> web.Response:
     await _of_session(parts, parts.repository.set_status, session_id, wanted.status)
     parts.arrivals.closed(session_id, wanted.status)
     return _json({"session_id": session_id, "status": wanted.status})
+
+
+async def close_sessions(parts: Parts, http: web.Request) -> web.Response:
+    """`POST /api/sessions/close`: many at once, in one transaction; answers which of them there are not."""
+    statuses = _read(await http.read(), _ClosingMany).sessions
+    for session_id in statuses:
+        if parts.spool is not None and parts.spool.holds_session(session_id):
+            raise StoreUnavailable(f"session {session_id} is on its way from the spool to the database; try again")
+    gone = await _store(parts, parts.repository.set_statuses, statuses)
+    for session_id, status in statuses.items():
+        parts.arrivals.closed(session_id, status)
+    return _json({"unknown": gone})
 
 
 async def add_reward(parts: Parts, http: web.Request) -> web.Response:

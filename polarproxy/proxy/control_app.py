@@ -38,6 +38,7 @@ _OPEN = ("/healthz", "/readyz", "/api/hello")
 """For everybody."""
 _CONTROL: tuple[tuple[str, str, _Control], ...] = (
     ("POST", "/api/sessions", control.make_session),
+    ("POST", "/api/sessions/close", control.close_sessions),
     ("GET", "/api/sessions/{session_id}", control.show_session),
     ("POST", "/api/sessions/{session_id}/close", control.close_session),
     ("POST", "/api/sessions/{session_id}/rewards", control.add_reward),

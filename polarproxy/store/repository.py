@@ -32,7 +32,7 @@ from polarproxy.store.summaries import list_calls, list_sessions
 from polarproxy.store.verifying import session_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy import Engine
 
@@ -188,6 +188,16 @@ class Repository:
             )
             if not changed.rowcount:
                 raise NotFound(f"there is no session {session_id!r}")
+
+    def set_statuses(self, statuses: Mapping[str, SessionStatus]) -> list[str]:
+        """Closes sessions by id, those that there are, in one transaction; gives the ids of those there are not."""
+        gone = []
+        with self._writing.begin() as connection:
+            for session_id, status in sorted(statuses.items()):
+                change = update(sessions).where(sessions.c.session_id == session_id).values(status=status.value)
+                if not connection.execute(change).rowcount:
+                    gone.append(session_id)
+        return gone
 
     def set_policy_version(self, version: int) -> int:
         """From now on these weights sample, whichever proxy is asked. The version in force: an older one changes nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from polarproxy.errors import NotFound, StoreConflict
 from polarproxy.model import SessionStatus
@@ -105,22 +105,24 @@ def end(connection: Connection, task_id: str, number: int, state: RolloutState, 
     )
 
 
-def skip_if_enough(connection: Connection, task_id: str) -> list[int]:
-    """Leaves out what waits when enough is usable; gives the rollouts that run for nothing."""
+def skip_if_enough(connection: Connection, task_id: str) -> None:
+    """Leaves out what waits or runs when enough is usable."""
     task = one_task(connection, task_id)
-    all_of_it = rollouts_of(connection, task_id)
-    usable = sum(one.outcome is not None and one.outcome.usable for one in all_of_it)
-    if task.enough is None or usable < task.enough:
-        return []
-    skip_waiting(connection, task_id)
-    return [one.number for one in all_of_it if one.state is RolloutState.RUNNING]
+    if task.enough is None:
+        return
+    usable = select(func.count()).where(rollouts.c.task_id == task_id, rollouts.c.usable.is_(True))
+    if connection.execute(usable).scalar_one() >= task.enough:
+        skip_rest(connection, task_id)
 
 
-def skip_waiting(connection: Connection, task_id: str) -> None:
-    """What waits is not wanted any more."""
-    waiting = (rollouts.c.task_id == task_id) & (rollouts.c.state == RolloutState.WAITING.value)
+def skip_rest(connection: Connection, task_id: str) -> None:
+    """What waits or runs is not wanted any more."""
+    rest = (rollouts.c.task_id == task_id) & rollouts.c.state.not_in(OVER)
     values = {"state": RolloutState.SKIPPED.value, "finished_at": datetime.now(UTC)}
-    connection.execute(update(rollouts).where(waiting).values(values))
+    skipped = update(rollouts).where(rest).values(values).returning(rollouts.c.number, rollouts.c.attempts)
+    for number, attempts in connection.execute(skipped).all():
+        if attempts:
+            say(connection, task_id, "rollout_skipped", number)
 
 
 def close(connection: Connection, task_id: str) -> None:

@@ -59,20 +59,12 @@ class TaskStore:
             keys = [(row["task_id"], row["number"]) for row in connection.execute(query).mappings()]
             return [changes.begin(connection, *key) for key in keys]
 
-    def finish(self, task_id: str, number: int, outcome: Outcome) -> list[int]:
-        """Ends a rollout that runs; gives those that still run and are not wanted any more. Ended again, it stays."""
+    def finish(self, task_id: str, number: int, outcome: Outcome) -> None:
+        """Ends a rollout that runs; one that is not wanted any more, or has ended, stays as it is."""
         with self._writing.begin() as connection:
             if changes.end(connection, task_id, number, RolloutState.DONE, outcome):
                 changes.say(connection, task_id, f"rollout_{outcome.status}", number, outcome.detail)
-            surplus = changes.skip_if_enough(connection, task_id)
-            changes.close(connection, task_id)
-            return surplus
-
-    def skip(self, task_id: str, number: int) -> None:
-        """A rollout that ran was broken off, because it is not wanted any more."""
-        with self._writing.begin() as connection:
-            if changes.end(connection, task_id, number, RolloutState.SKIPPED, None):
-                changes.say(connection, task_id, "rollout_skipped", number)
+                changes.skip_if_enough(connection, task_id)
             changes.close(connection, task_id)
 
     def give_back(self, task_id: str, number: int) -> None:
@@ -95,30 +87,21 @@ class TaskStore:
             changes.run_again(connection, task_id, number)
             changes.close(connection, task_id)
 
-    def cancel(self, task_id: str) -> list[Rollout]:
-        """Nothing of this task is wanted any more; gives the rollouts that run now. Raises `NotFound`."""
+    def cancel(self, task_id: str) -> None:
+        """Nothing of this task is wanted any more, also what runs. Raises `NotFound`."""
         with self._writing.begin() as connection:
-            task = changes.one_task(connection, task_id)
-            if task.state is TaskState.OPEN:
-                changes.skip_waiting(connection, task_id)
+            if changes.one_task(connection, task_id).state is TaskState.OPEN:
+                changes.skip_rest(connection, task_id)
                 values: dict[str, Any] = {"state": TaskState.CANCELLED.value, "finished_at": datetime.now(UTC)}
                 connection.execute(update(tasks).where(tasks.c.task_id == task_id).values(values))
                 changes.say(connection, task_id, "task_cancelled")
-            return [one for one in changes.rollouts_of(connection, task_id) if one.state is RolloutState.RUNNING]
 
-    def unwanted(self, job: str) -> list[Rollout]:
-        """Rollouts that run though their task was cancelled, which any process may do."""
+    def running(self, job: str) -> set[tuple[str, int]]:
+        """Task and number of the rollouts that are to be under way: those that are not in it any more are not wanted."""
+        running = rollouts.c.state == RolloutState.RUNNING.value
         with self._engine.begin() as connection:
-            query = (
-                select(rollouts)
-                .join_from(rollouts, tasks)
-                .where(
-                    tasks.c.job == job,
-                    tasks.c.state == TaskState.CANCELLED.value,
-                    rollouts.c.state == RolloutState.RUNNING.value,
-                )
-            )
-            return [read_rollout(row) for row in connection.execute(query).mappings()]
+            query = select(rollouts.c.task_id, rollouts.c.number).join_from(rollouts, tasks)
+            return {(row[0], row[1]) for row in connection.execute(query.where(tasks.c.job == job, running))}
 
     def called_back(self, task_id: str, state: CallbackState) -> None:
         """What became of telling the end of a task."""

@@ -58,8 +58,8 @@ def test_what_ended_stays_as_it_ended(store: TaskStore) -> None:
     store.take("", 1)
     store.finish("t", 0, GOOD)
     store.finish("t", 0, BAD)
-    store.skip("t", 0)
     store.run_again("t", 0)
+    store.give_back("t", 0)
     assert [one.outcome for one in store.rollouts("t")] == [GOOD]
     assert names(store).count("rollout_completed") == 1
     assert names(store).count("task_done") == 1
@@ -102,23 +102,30 @@ def test_many_submits_of_one_key_at_once(store: TaskStore) -> None:
 def test_enough_usable_ones_end_the_task(store: TaskStore) -> None:
     store.submit([NewTask("t", "{}", rollouts=5, enough=2)])
     store.take("", 4)
-    assert store.finish("t", 0, GOOD) == []
-    assert store.finish("t", 1, BAD) == []
-    assert store.finish("t", 2, GOOD) == [3]
-    assert states(store, "t") == ["done", "done", "done", "running", "skipped"]
-    store.skip("t", 3)
+    store.finish("t", 0, GOOD)
+    store.finish("t", 1, BAD)
+    assert states(store, "t") == ["done", "done", "running", "running", "waiting"]
+    assert store.running("") == {("t", 2), ("t", 3)}
+    store.finish("t", 2, GOOD)
+    assert states(store, "t") == ["done", "done", "done", "skipped", "skipped"]
+    assert store.running("") == set()
+    store.finish("t", 3, GOOD)
     assert states(store, "t")[3] == "skipped"
     assert store.task("t").state is TaskState.DONE
+    assert names(store).count("rollout_skipped") == 1
 
 
 def test_cancelling(store: TaskStore) -> None:
     store.submit([NewTask("t", "{}", rollouts=3, callback=True)])
     (running,) = store.take("", 1)
-    assert store.cancel("t") == [running] == store.unwanted("")
-    assert store.cancel("t") == [running]
-    assert states(store, "t") == ["running", "skipped", "skipped"]
-    store.skip("t", 0)
-    assert store.unwanted("") == store.cancel("t") == []
+    assert store.running("") == {("t", running.number)}
+    assert store.running("other") == set()
+    store.cancel("t")
+    store.cancel("t")
+    assert states(store, "t") == ["skipped", "skipped", "skipped"]
+    assert store.running("") == set()
+    store.give_back("t", 0)
+    assert states(store, "t")[0] == "skipped"
     assert store.task("t").state is TaskState.CANCELLED
     assert names(store).count("task_cancelled") == 1
     assert [task.task_id for task in store.to_call_back("")] == ["t"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
@@ -22,6 +23,10 @@ class _Session(msgspec.Struct):
     api_key: str
 
 
+class _Closed(msgspec.Struct):
+    unknown: list[str]
+
+
 class _Generation(msgspec.Struct):
     paused: bool
 
@@ -34,6 +39,9 @@ class Gateway:
         headers = {} if admin_key is None else {"Authorization": f"Bearer {admin_key}"}
         self._headers = headers
         self._http: aiohttp.ClientSession | None = None
+        self._ending: dict[str, SessionStatus] = {}
+        self._end_turn = asyncio.Lock()
+        self._unknown: set[str] = set()
 
     async def __aenter__(self) -> Self:
         # As many as there are rollouts: each says a few words at its beginning and at its end.
@@ -54,8 +62,22 @@ class Gateway:
         return msgspec.json.decode(answer, type=_Session).api_key
 
     async def close_session(self, session_id: str, status: SessionStatus) -> None:
-        """Ends a session."""
-        await self._ask("POST", f"/api/sessions/{session_id}/close", {"status": status.value})
+        """Ends a session. Those that end while others are being ended go together, as one change of the store."""
+        self._ending[session_id] = status
+        async with self._end_turn:
+            if session_id in self._ending:
+                some, self._ending = self._ending, {}
+                try:
+                    answer = await self._ask("POST", "/api/sessions/close", {"sessions": some})
+                except BaseException:
+                    # The others are not ended either, and ask for themselves.
+                    del some[session_id]
+                    self._ending = some | self._ending
+                    raise
+                self._unknown.update(msgspec.json.decode(answer, type=_Closed).unknown)
+        if session_id in self._unknown:
+            self._unknown.discard(session_id)
+            raise ProxyRefused(f"there is no session {session_id!r}")
 
     async def add_reward(self, session_id: str, reward: Reward) -> None:
         """Rewards a session."""

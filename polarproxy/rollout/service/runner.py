@@ -19,7 +19,7 @@ from polarproxy.rollout.service.verdict import Verdict
 from polarproxy.store.task_rows import MOST_ATTEMPTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from polarproxy.rollout.service.gateway import Gateway
     from polarproxy.rollout.service.ports import Executor, Records
@@ -128,9 +128,8 @@ class Runner:
             verdict = await self._executor.run(Order(*key, rollout.session_id, request))
             await self._end(rollout, verdict, request)
         except asyncio.CancelledError:
-            if not self._abandoned:
-                ended = self._store.skip if key in self._skipped else self._store.give_back
-                await undisturbed(self._in_thread(ended, *key))
+            if not self._abandoned and key not in self._skipped:
+                await undisturbed(self._in_thread(self._store.give_back, *key))
         finally:
             self._skipped.discard(key)
             del self._active[key]
@@ -150,20 +149,17 @@ class Runner:
             return
         outcome = verdict.outcome(request.keep, judged=bool(request.evaluators))
         # Once it is on its way it is not broken off: what was run is not run again.
-        surplus = await undisturbed(self._in_thread(self._store.finish, *key, outcome))
+        await undisturbed(self._in_thread(self._store.finish, *key, outcome))
         self._watch(Finished(rollout, outcome))
-        self._break_off((rollout.task_id, number) for number in surplus)
-
-    def _break_off(self, keys: Iterable[tuple[str, int]]) -> None:
-        for key in keys:
-            task = self._active.get(key)
-            if task is not None and key not in self._skipped:
-                self._skipped.add(key)
-                task.cancel()
 
     async def _cancel_unwanted(self) -> None:
-        unwanted = await self._in_thread(self._store.unwanted, self._job)
-        self._break_off((one.task_id, one.number) for one in unwanted)
+        """Also what another process cancelled. What was taken since the question was asked is not meant."""
+        asked = set(self._active) - self._skipped
+        if asked:
+            unwanted = asked - await self._in_thread(self._store.running, self._job)
+            for key in unwanted & set(self._active):
+                self._skipped.add(key)
+                self._active[key].cancel()
 
     async def _recover(self) -> None:
         """Rollouts of a runner that died: those whose session is closed and judged had ended; the others run again."""

@@ -21,6 +21,7 @@ from polarproxy.rollout.service.pauses import Pauses
 from polarproxy.rollout.service.ports import Order, Pools
 from polarproxy.rollout.service.request import TaskRequest, check_request
 from polarproxy.rollout.service.runner import Finished, Runner
+from polarproxy.rollout.service.verdict import Verdict
 from polarproxy.store.ids import new_id
 from polarproxy.store.ownership import Ownership
 from polarproxy.store.task_rows import NewTask, Rollout
@@ -100,20 +101,38 @@ class Service:
         return [rollout for one in task_ids for rollout in self.store.rollouts(one)]
 
 
+class OnePlace:
+    """Rollouts that are one piece: nothing of one goes on beside another in its place."""
+
+    def __init__(self, lifecycle: Lifecycle, places: int) -> None:
+        self._lifecycle, self.places = lifecycle, places
+
+    async def run(self, order: Order) -> Verdict:
+        return await self._lifecycle.run(order)
+
+
 POOLS = Pools(init=2, ready=2, run=3, post=2)
 
 
 @asynccontextmanager
 async def service(
-    folder: Path, script: Scripted | None = None, pools: Pools = POOLS, *, running: bool = True, **settings: Any
+    folder: Path,
+    script: Scripted | None = None,
+    pools: Pools = POOLS,
+    *,
+    running: bool = True,
+    one_place: int | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
+    """`one_place`: so many rollouts keep their places from beginning to end. None: each stage has its own places."""
     async with rig(folder, script, **settings) as made, Gateway(made.base, made.parts.signer.admin_key) as gateway:
         engine = made.parts.repository._engine
         shop, pauses, finished = Shop(made.base), Pauses(), list[Finished]()
         records = StoreRecords(made.parts.repository)
         lifecycle = Lifecycle(shop, gateway, records, pauses, pools)
         store = TaskStore(engine)
-        runner = Runner(store, lifecycle, gateway, records, Ownership(engine, ""), "", finished.append)
+        executor = lifecycle if one_place is None else OnePlace(lifecycle, one_place)
+        runner = Runner(store, executor, gateway, records, Ownership(engine, ""), "", finished.append)
         working = [asyncio.create_task(runner.run())] if running else []
         working.append(asyncio.create_task(pauses.follow(gateway.paused)))
         try:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from polarproxy.errors import ProxyRefused
 from polarproxy.model import Reward, SessionStatus
+from polarproxy.rollout.service.gateway import Gateway
 from polarproxy.store.database import open_database
 from polarproxy.store.ownership import Ownership
 from polarproxy.store.task_rows import RolloutState, TaskState
@@ -92,12 +94,12 @@ async def test_a_database_that_is_away_ends_nothing(tmp_path: Path, monkeypatch:
         refused = 0
         finish = made.store.finish
 
-        def refuse_once(*arguments: object) -> list[int]:
+        def refuse_once(*arguments: object) -> None:
             nonlocal refused
             refused += 1
             if refused == 1:
                 raise OperationalError("finish", None, Exception("away"))
-            return finish(*arguments)  # type: ignore[arg-type]
+            finish(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(made.store, "finish", refuse_once)
         async with asyncio.timeout(60):
@@ -130,3 +132,24 @@ def test_a_sqlite_file_has_one_process_anyway(tmp_path: Path) -> None:
     assert Ownership(engine, "j").held()
     assert Ownership(engine, "j").held()
     engine.dispose()
+
+
+async def test_many_sessions_are_ended_together(tmp_path: Path) -> None:
+    async with service(tmp_path, running=False) as made:
+        gateway = made.gateway
+        names = [f"s{number}" for number in range(20)]
+        for name in names:
+            await gateway.open_session(name, {})
+        ends = (gateway.close_session(name, SessionStatus.ABORTED) for name in [*names, "nobody"])
+        found = await asyncio.gather(*ends, return_exceptions=True)
+        assert found[:-1] == [None] * 20
+        assert isinstance(found[-1], ProxyRefused)
+        statuses = {entry.session.status for entry in made.rig.parts.repository.sessions()}
+        assert statuses == {SessionStatus.ABORTED}
+
+
+async def test_those_who_fail_together_all_hear_of_it(tmp_path: Path) -> None:
+    async with Gateway("http://127.0.0.1:9") as gateway:
+        ends = (gateway.close_session(f"s{number}", SessionStatus.ABORTED) for number in range(5))
+        found = await asyncio.gather(*ends, return_exceptions=True)
+        assert [type(one) for one in found] == [ProxyRefused] * 5
