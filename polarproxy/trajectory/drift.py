@@ -118,10 +118,12 @@ class _Session:
         """How this completion's prompt differs from what it repeats. None: it repeats it exactly, or nothing."""
         nodes, node = self.forest.nodes, self.forest.nodes[place]
         inside = _left_inside(self.forest, place)
-        told = None if inside else self.retold.earlier(place)
+        # At its first token it may leave a reply that was thrown away, and tell a later one again.
+        begun = any(nodes[other].start < node.shared for other in inside)
+        told = None if begun else self.retold.earlier(place)
         summary = None if inside or node.parent is not None else self._summarised(place, told)
         one = summary if told is None or summary is not None else told.place
-        others = inside or [other for other in (one,) if other is not None]
+        others = inside if one is None or one < max(inside, default=0) else [one]
         if not others:
             return None
         # Of several replies that it leaves at the same token, it tells the one again that it comes back to soonest.

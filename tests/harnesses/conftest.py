@@ -19,12 +19,14 @@ class Opener(Protocol):
 
 
 @pytest.fixture
-async def perform(tmp_path: Path) -> AsyncIterator[Opener]:
+async def perform(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
     if installed() is None:
         pytest.skip(f"needs the coding agents: export $(.ci/setup-harnesses) sets {FOLDER}")
     async with AsyncExitStack() as stack:
 
-        async def opened(harness: Harness, *rules: Rule, **settings: Any) -> Stage:
-            return await stack.enter_async_context(stage(tmp_path, harness, Scenario(*rules), **settings))
+        async def open_stage(harness: Harness, *rules: Rule, **settings: Any) -> Stage:
+            opened = await stack.enter_async_context(stage(tmp_path, harness, Scenario(*rules), **settings))
+            opened.test = f"{request.path.stem}::{request.node.name}"
+            return opened
 
-        yield opened
+        yield open_stage

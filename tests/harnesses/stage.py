@@ -1,21 +1,25 @@
 """A real coding agent between its user and a scripted engine, with the proxy recording; and what must hold of the record."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.runner import running_proxy
 from polarproxy.model import Call, CallStatus, CapturedCall, Dialect, TokenSource
 from polarproxy.proxy.parts import Parts
 from polarproxy.settings import Settings
+from polarproxy.trajectory.rebuilt import rebuild
 from tests.database import fresh
 from tests.fakes import FakeEngine, always, compose
 from tests.harnesses.process import Ended, Workspace, run
 from tests.harnesses.scripted import CONTEXT, Played, Scenario
 from tests.harnesses.story import Story, tell_story
+from tests.harnesses.trees import OPEN, Tree, expected, names, tree
 
 MODEL = "mock-model"
 SESSION = "rollout-1"
@@ -55,6 +59,8 @@ class Stage:
     parts: Parts
     access: Access
     place: Workspace
+    test: str | None = None
+    """The test that it is for, whose tree is known. None: it is none."""
 
     async def tell(self, prompt: str, *, resume: bool = False, **environment: str) -> Ended:
         """Runs the agent with a prompt. Fails when it does not end by itself."""
@@ -71,7 +77,7 @@ class Stage:
         """All stored calls by ordinal, once they are as many as the engine was asked, checked against what it sampled.
 
         Everything is in one session; every call is of the agent's dialect; every whole reply was delivered; and the
-        tokens are those of the engine.
+        tokens are those of the engine. They rebuild into the tree that is expected of the test.
         """
         assert not self.scenario.unexpected, [ask.last[-500:] for ask in self.scenario.unexpected]
         await _until(lambda: len(self._stored()) >= len(self.scenario.played))
@@ -86,7 +92,15 @@ class Stage:
                 _check_tokens(call, played.pop(call.engine_request_id))
         # What is left was refused before it was sampled.
         assert len(played) == sum(not _whole(call) and not call.completions for call in calls)
+        if self.test is not None and self.test not in OPEN:
+            assert self.tree() in expected(self.test), json.dumps({self.test: [self.tree()]}, indent=1)
         return calls
+
+    def tree(self) -> Tree:
+        """The stored calls as a tree."""
+        stored = self._stored()
+        named = names([captured.call for captured in stored], self.scenario.played)
+        return tree(rebuild(SESSION, stored, known_recipes()), named)
 
     def story(self) -> Story:
         """What the stored calls rebuild into; `record` has waited for them."""

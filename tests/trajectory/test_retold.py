@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from polarproxy.model import CallKind, CapturedCall
+from polarproxy.model import CallKind, CallStatus, CapturedCall
 from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.forest import build_forest
 from polarproxy.trajectory.symptoms import DriftClass
@@ -145,3 +145,22 @@ def test_a_summary_that_a_tool_result_tells_is_none() -> None:
         kind=CallKind.SUMMARY,
     )
     assert classes(calls, TOY) == {"s-c3": ("s-c1", DriftClass.SYSTEM_CHANGED)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reply_that_was_thrown_away_is_not_told_again_by_its_first_word(name: str) -> None:
+    """Codex kept the text of a reply that broke off as a turn, and took it out again after the next one."""
+    speak = tongue(name)
+    head = f"<|im_start|>system\nBe brief.{END}\n<|im_start|>user\nCount the files in src.{END}\n{BEGIN}"
+    said = "I will run a command for that."
+    act = f'{THINK}{said}<tool_call>\n{{"name": "exec", "arguments": {{"cmd": "ls src"}}}}\n</tool_call>{END}'
+    result = f"\n<|im_start|>tool\ntwo files{END}\n{BEGIN}"
+    broken = turn(
+        0, speak.encode(head), Said(speak.encode(said + "<tool_call>\n"), finish=None), status=CallStatus.ABORTED
+    )
+    calls = [
+        broken,
+        turn(1, speak.encode(f"{head}{said}{END}\n{BEGIN}"), Said(speak.encode(act))),
+        turn(2, speak.encode(head + act + result), Said(speak.encode(answer(2) + END))),
+    ]
+    assert classes(calls, speak)["s-c2"] == ("s-c1", DriftClass.EDITED)
