@@ -133,9 +133,11 @@ class Capture:
 
     @property
     def prompt(self) -> TokenIds | None:
-        """None: the engine did not show the prompt ids (yet), or they cannot be read."""
+        """None: the engine did not show the prompt ids (yet), or they cannot be read, or there is none among them: no engine
+        samples after nothing, so an empty list is a prompt that was not captured."""
         self._parse_prompt()
-        return self._prompt.ids if isinstance(self._prompt, ParsedIds) else self._prompt
+        ids = self._prompt.ids if isinstance(self._prompt, ParsedIds) else self._prompt
+        return ids or None
 
     @prompt.setter
     def prompt(self, ids: TokenIds | None) -> None:

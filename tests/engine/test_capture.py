@@ -14,7 +14,7 @@ from polarproxy.engine.capture import Capture, choice_index, decode_scalar, deco
 from polarproxy.engine.choice import is_null
 from polarproxy.engine.ids import decode_ids
 from polarproxy.errors import BadReply
-from polarproxy.model import FinishReason, Logprobs, Usage
+from polarproxy.model import FinishReason, Logprobs, TokenIds, Usage
 from polarproxy.trajectory.eligibility import Reason, untrainable_tokens
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=6)
@@ -208,3 +208,13 @@ def test_a_choice_without_an_index_is_the_first() -> None:
     assert choice_index({"index": raw(2)}) == 2
     with pytest.raises(BadReply, match="the index of a choice cannot be read"):
         choice_index({"index": raw("x")})
+
+
+@pytest.mark.parametrize("sent", [b"[]", b"[ ]"])
+def test_an_empty_prompt_is_none_that_was_captured(sent: bytes) -> None:
+    """No engine samples after nothing: taken for a prompt, the sampled tokens would be trained without their context."""
+    array, told = Capture(), Capture()
+    array.take_prompt(sent, None)
+    told.prompt = TokenIds()
+    for capture in (array, told):
+        assert capture.prompt is None

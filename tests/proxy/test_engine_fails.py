@@ -9,9 +9,11 @@ import aiohttp
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.trajectory.branches import build_trajectory
 from tests.fakes import Faults, Script, Turn, always, compose
 from tests.proxy.raw_engine import raw_engine, says
 from tests.proxy.rig import BODY, Answer, Rig, Starter
+from tests.proxy.speak import QUESTIONS, Question
 
 REPLY = compose("one two three four")
 STREAM = {**BODY, "stream": True}
@@ -36,11 +38,16 @@ async def test_a_status_is_passed_on_word_for_word(start: Starter, body: dict[st
     assert f"scripted fault {status}" in (call.error or "")
 
 
-async def test_a_prompt_too_long_is_refused_in_the_words_that_harnesses_know(start: Starter) -> None:
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+async def test_a_prompt_too_long_is_refused_in_the_words_that_harnesses_know(
+    start: Starter, question: Question
+) -> None:
     rig = await start()
-    body = {**BODY, "messages": [{"role": "user", "content": "word " * 40_000}]}
-    answer = await rig.ask(body)
-    assert answer.error["message"].startswith("This model's maximum context length is 32768 tokens. However,")
+    body = json.dumps(question.body).replace('"hi"', json.dumps("word " * 40_000))
+    json_type = {"Content-Type": "application/json"}
+    answer = await rig.send("POST", f"{rig.base}/s/s1{question.path}", body.encode(), json_type)
+    assert answer.status == 400
+    assert b"This model's maximum context length is 32768 tokens. However," in answer.body
     call = (await rig.call()).call
     assert (call.status, call.completions) == (CallStatus.REJECTED, ())
 
@@ -72,6 +79,23 @@ async def test_a_stream_that_is_cut_is_cut_for_the_client_too(start: Starter, fa
     captured = await rig.call()
     assert (captured.call.status, captured.delivered) == (CallStatus.ENGINE_ERROR, False)
     assert sampled(captured.call) == REPLY.token_ids[:3]
+
+
+@pytest.mark.parametrize("question", [question for question in QUESTIONS if question.streamed], ids=str)
+async def test_a_stream_that_breaks_off_in_its_reasoning_is_no_answer(start: Starter, question: Question) -> None:
+    """What the client was shown of it is nothing that its SDK could take for a reply; it asks again."""
+    thought = compose("Done.", reasoning="They want to know what lies in there, so I look first.")
+    rig = await start(always(thought, faults=Faults(cut_after=6)))
+    seen = bytearray()
+    with contextlib.suppress(aiohttp.ClientError):
+        async with rig.http.post(f"{rig.base}/s/s1{question.path}", json=question.body) as response:
+            async for piece in response.content.iter_any():
+                seen += piece
+    assert question.ends not in seen
+    captured = await rig.call()
+    assert (captured.call.status, captured.delivered) == (CallStatus.ENGINE_ERROR, False)
+    assert 0 < len(sampled(captured.call)) < len(thought.token_ids)
+    assert build_trajectory("s1", [captured]).left_out_by_reason() == {"failed": 1}
 
 
 # The role, every step, and `[DONE]`.

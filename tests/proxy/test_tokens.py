@@ -204,6 +204,18 @@ async def test_the_ids_are_those_of_the_engine_and_not_of_the_text(start: Starte
     assert list((await the_call(rig)).completions[0].token_ids) == [97, 98]
 
 
+async def test_a_call_that_a_parser_drops_is_recorded_all_the_same(start: Starter) -> None:
+    """Its marks are ordinary tokens, the parser takes them out of the text and makes nothing of them."""
+    words = ("<tool_call>", '{"name": "bash"}', "</tool_call>")
+    steps = tuple(Step((Token(97 + place, word),), Delta()) for place, word in enumerate(words))
+    for body in (BODY, STREAM):
+        rig = await start(always(Reply((*steps, Step((Token(7, ""),), Delta("Done."))))))
+        answer = await rig.ask(body)
+        assert b"bash" not in answer.body
+        assert b"Done." in answer.body
+        assert list((await rig.recorded(1 + (body is STREAM)))[-1].call.completions[0].token_ids) == [97, 98, 99, 7]
+
+
 async def test_what_was_applied_is_recorded(start: Starter) -> None:
     rig = await start()
     asked = {
