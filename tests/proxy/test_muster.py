@@ -42,11 +42,20 @@ async def another(one: Rig, url: str) -> AsyncIterator[tuple[Muster, Any]]:
         yield muster, engine.connect
 
 
+def reported() -> list[dict[str, Any]]:
+    """What the event loop is told of from now on."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    return told
+
+
 def known(one: Rig) -> set[int | None]:
     return {report.worker for report in one.parts.muster.others}
 
 
 async def test_no_connection_is_to_be_had_for_a_while(one: Rig, url: str) -> None:
+    """That is no fault, and nothing to report."""
+    faults = reported()
     async with another(one, url) as (muster, hold):
         await until(lambda: known(one) == {7} and len(muster.others) == 1)
         with hold():
@@ -55,6 +64,7 @@ async def test_no_connection_is_to_be_had_for_a_while(one: Rig, url: str) -> Non
                 await muster.change("http://a", UpstreamState.DRAINING)
         await until(lambda: len(muster.others) == 1)
     await until(lambda: known(one) == set())
+    assert faults == []
 
 
 async def test_who_cannot_leave_ends_all_the_same(one: Rig, url: str) -> None:
@@ -66,8 +76,7 @@ async def test_who_cannot_leave_ends_all_the_same(one: Rig, url: str) -> None:
 async def test_a_fault_of_ours_is_told_and_does_not_end_the_telling(one: Rig) -> None:
     muster = one.parts.muster
     assert muster._roster is not None
-    told: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    told = reported()
     muster._roster = failing = _Failing(muster._roster._engine, muster._roster._me)
     await until(lambda: failing.asked >= 2)
     assert [type(context["exception"]) for context in told] == [OSError]
