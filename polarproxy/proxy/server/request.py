@@ -75,7 +75,7 @@ class Request:
         """The body, once it has been read."""
         self._framing: Framing
         if int(headers.get("Content-Length", 0)) > limit:
-            self.spoil(TooLarge(f"the request body is longer than {limit} bytes"))
+            self.spoil(TooLarge(f"the request body is too large: the proxy takes {limit} bytes"))
 
     @cached_property
     def query(self) -> MultiDict[str]:
@@ -116,7 +116,7 @@ class Request:
         if self._body.ended:
             return
         if self._size > self._limit:
-            self.spoil(TooLarge(f"the request body is longer than {self._limit} bytes"))
+            self.spoil(TooLarge(f"the request body is too large: the proxy takes {self._limit} bytes"))
         else:
             self._body.feed(piece)
 
