@@ -11,7 +11,7 @@ their last entry, and the member after them. Where these do not stand as vLLM wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -93,14 +93,15 @@ def read_whole(data: bytes, *, cut_prompt: bool) -> Read | None:
     end = data.find(b"]", begin) + 1 if begin >= len(_PROMPT) else 0
     if not end:
         return _read(data)
-    read = _read(b"".join((data[:begin], _NULL, data[end:])))
+    read = _read(b"".join((data[:begin], _NULL, data[end:])), data[begin:end])
     told = NULL if read is None else read.reply.prompt_token_ids
     if read is None or told is NULL or read.places.of(told) != (begin, begin + len(_NULL)):
         return _read(data)
-    return replace(read, prompt=data[begin:end])
+    return read
 
 
-def _read(data: bytes) -> Read | None:
+def _read(data: bytes, prompt: bytes | None = None) -> Read | None:
+    """`prompt`: what was cut out."""
     try:
         reply = _reply.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -111,4 +112,4 @@ def _read(data: bytes) -> Read | None:
         if place is None:
             return None
         found.append(place)
-    return Read(reply, places, found, reply.prompt_token_ids)
+    return Read(reply, places, found, reply.prompt_token_ids if prompt is None else prompt)

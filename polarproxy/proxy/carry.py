@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from polarproxy.engine.plan import Plan
 from polarproxy.errors import (
     BadReply,
     EngineTimeout,
@@ -100,7 +101,7 @@ class Carrier:
             await self._wait()
         upstream = await self._send()
         # It is with the engine now; a stream may stay open for minutes, and need not hold on to it.
-        exchange.plan = replace(exchange.plan, body=b"")
+        exchange.plan = Plan(b"", exchange.plan.stream, exchange.plan.reader)
         async with upstream:
             exchange.http_status = upstream.status
             is_stream = upstream.headers.get("Content-Type", "").startswith("text/event-stream")

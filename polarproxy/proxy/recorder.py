@@ -27,21 +27,23 @@ def _sampling(asked: Sampling, applied: Sampling | None, facts: EngineFacts) -> 
     if applied is not None:
         return replace(applied, n=asked.n)
     defaults = facts.defaults
-
-    def either(given: float | None, default: float | None) -> float | None:
-        return default if given is None else given
-
-    return replace(
-        asked,
-        temperature=either(asked.temperature, defaults.temperature),
-        top_p=either(asked.top_p, defaults.top_p),
+    return Sampling(
+        temperature=_either(asked.temperature, defaults.temperature),
+        top_p=_either(asked.top_p, defaults.top_p),
         top_k=defaults.top_k if asked.top_k is None else asked.top_k,
-        min_p=either(asked.min_p, defaults.min_p),
-        presence_penalty=either(asked.presence_penalty, defaults.presence_penalty),
-        frequency_penalty=either(asked.frequency_penalty, defaults.frequency_penalty),
-        repetition_penalty=either(asked.repetition_penalty, defaults.repetition_penalty),
+        min_p=_either(asked.min_p, defaults.min_p),
+        presence_penalty=_either(asked.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_either(asked.frequency_penalty, defaults.frequency_penalty),
+        repetition_penalty=_either(asked.repetition_penalty, defaults.repetition_penalty),
+        max_tokens=asked.max_tokens,
+        seed=asked.seed,
+        n=asked.n,
         logprobs_mode=facts.logprobs_mode if facts.name == "vllm" else LogprobsMode.UNKNOWN,
     )
+
+
+def _either(given: float | None, default: float | None) -> float | None:
+    return default if given is None else given
 
 
 def build_call(exchange: Exchange, status: CallStatus, error: str | None, policy_version: int) -> Call:
@@ -137,7 +139,7 @@ class Recorder:
     def delivered(self, exchange: Exchange, said: str = "yes") -> None:
         """The whole reply was handed to a client. Only a full queue can lose this fact, and then the call still stands."""
         try:
-            self._writer.submit(Fact(exchange.call_id, datetime.now(UTC), DELIVERED, said))
+            self._writer.note(Fact(exchange.call_id, datetime.now(UTC), DELIVERED, said))
         except StoreUnavailable:
             return
 

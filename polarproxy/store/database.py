@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from polarproxy.errors import WrongDatabase
+from polarproxy.store.inserts import translated
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -137,7 +139,9 @@ def _use_sqlite(engine: Engine) -> None:
     def _on_begin(connection: Connection) -> None:
         # A transaction that writes takes its lock at once, instead of failing when it turns from reading to writing.
         writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
+        with translated(connection, begin), closing(connection.connection.cursor()) as cursor:
+            cursor.execute(begin)
 
 
 def use_wal(engine: Engine) -> None:

@@ -19,6 +19,9 @@ class Keeper(Protocol):
     def submit(self, item: Item) -> Future[None]:
         """Queues an item; raises `StoreUnavailable` when there is no room."""
 
+    def note(self, item: Item) -> None:
+        """Queues an item for which nobody waits; raises `StoreUnavailable` when there is no room."""
+
     @property
     def waiting(self) -> int:
         """Items that are not durable yet."""

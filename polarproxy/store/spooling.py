@@ -110,6 +110,10 @@ class SpoolingWriter:
         self._put(item, done)
         return done
 
+    def note(self, item: Item) -> None:
+        """As `submit`, for an item for which nobody waits."""
+        self.submit(item)
+
     def _was_tried(self, tried: Future[None]) -> None:
         error = tried.exception()
         with self._tries:

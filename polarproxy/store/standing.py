@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from polarproxy.store.inserts import translated
@@ -48,13 +49,12 @@ def bases_standing(connection: Connection, call_rows: Sequence[Row], body_rows: 
             yield
         return
     # SQLite has only one writer, and that is this one until the transaction ends.
-    query = (
-        f"SELECT (SELECT count(*) FROM sessions WHERE session_id IN ({_marks(wanted.sessions)}))"
-        f" + (SELECT count(*) FROM calls WHERE call_id IN ({_marks(wanted.calls)}))"
-        f" + (SELECT count(*) FROM bodies WHERE digest IN ({_marks(wanted.bodies)}))"
-    )
-    arguments: Any = (*wanted.sessions, *wanted.calls, *wanted.bodies)
-    if connection.exec_driver_sql(query, arguments).scalar_one() != wanted.count:
+    kinds = (wanted.sessions, wanted.calls, wanted.bodies)
+    query = _count(room := _room(max(map(len, kinds))))
+    filled = [key for keys in kinds for key in (*keys, *[None] * (room - len(keys)))]
+    with translated(connection, query), closing(connection.connection.cursor()) as cursor:
+        found = cursor.execute(query, filled).fetchone()
+    if found != (wanted.count,):
         raise Pruned
     yield
 
@@ -86,5 +86,18 @@ def _sorted(keys: Iterable[str | bytes | None]) -> list[str | bytes]:
     return sorted({key for key in keys if key is not None})
 
 
-def _marks(keys: list[str | bytes]) -> str:
-    return ",".join("?" * len(keys))
+def _room(count: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+@cache
+def _count(room: int) -> str:
+    """For so many keys of each kind, or fewer and NULL, to which nothing is equal. There are few such statements, so that
+    SQLite need not compile one each time."""
+    marks = ",".join("?" * room)
+    return (
+        f"SELECT (SELECT count(*) FROM sessions WHERE session_id IN ({marks}))"
+        f" + (SELECT count(*) FROM calls WHERE call_id IN ({marks}))"
+        f" + (SELECT count(*) FROM bodies WHERE digest IN ({marks}))"
+    )
