@@ -9,6 +9,7 @@ from polarproxy.cli.conversation import read_request
 from polarproxy.errors import BadRequest
 from polarproxy.model import Dialect
 from polarproxy.wire.responses.items import read_head, with_history
+from polarproxy.wire.surrogates import whole_characters
 
 if TYPE_CHECKING:
     from polarproxy.model import Call
@@ -24,6 +25,10 @@ class Requests:
 
     def read(self, call: Call) -> Request | None:
         """What was asked, in no dialect's words. None: it was not kept, cannot be read, or goes on from what is gone."""
+        whole = whole_characters(call.request_body)
+        if whole is not None:
+            # As the engine was asked, which takes no half characters.
+            call = replace(call, request_body=whole)
         if call.dialect is not Dialect.RESPONSES or not call.request_body:
             return read_request(call)
         try:

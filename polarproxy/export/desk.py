@@ -7,7 +7,7 @@ change, or the service is restarted or replaced by a newer one.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from polarproxy.batch.sample import Weighting  # noqa: TC001  (msgspec reads it)
 from polarproxy.errors import BadExport, BatchTaken
 from polarproxy.export.collect import Collection
-from polarproxy.export.columns import ARRAYS, SCHEMA, to_arrow
+from polarproxy.export.columns import SCHEMA, to_arrow
 from polarproxy.export.options import Options
 from polarproxy.export.report import encode_report
 from polarproxy.store.ids import new_id
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 REPORT_KEY, BATCH_KEY = "polarproxy.report", "polarproxy.batch"
 """Metadata of the Arrow schema of a batch."""
+_TRIES = 100
+"""How often others may be faster before somebody is told that there is nothing now."""
 ARROW, JSON = "application/vnd.apache.arrow.stream", "application/json"
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]
@@ -127,7 +129,7 @@ class Desk:
             if again is not None:
                 return again
         lease_id = wanted.lease_id or new_id("l")
-        while True:
+        for _ in range(_TRIES):
             try:
                 return self._leases.reclaim(wanted.consumer, lease_id, now, until) or self._new(
                     wanted, lease_id, now, until
@@ -138,6 +140,7 @@ class Desk:
                     again = self._leases.again(wanted.consumer, wanted.lease_id, until)
                     if again is not None:
                         return again
+        return None
 
     def renew(self, wanted: Wanted, lease: Lease) -> None:
         """The lease begins anew. Raises `BatchTaken` when it ran out and was taken over."""
@@ -208,19 +211,15 @@ def encode(samples: Sequence[Sample], batch_id: str, report: bytes) -> bytes:
 
 
 def to_json(lease: Lease) -> bytes:
-    """A batch as JSON: the same rows as `export --format jsonl` has, and the report. The same for the same lease."""
+    """A batch as JSON: the same rows as `export --format jsonl` has, NaN as null, and the report. The same for the same
+    lease."""
     table = pa.ipc.open_stream(lease.body).read_all()
-    rows: list[dict[str, Any]] = table.to_pylist()
-    for row in rows:
-        for name, kind in ARRAYS:
-            if pa.types.is_floating(kind) and row[name] is not None:
-                row[name] = [None if value != value else value for value in row[name]]
     return msgspec.json.encode(
         {
             "batch_id": lease.batch_id,
             "lease_id": lease.lease_id,
             "consumer": lease.consumer,
-            "rows": rows,
+            "rows": table.to_pylist(),
             "report": msgspec.Raw(table.schema.metadata[REPORT_KEY.encode()]),
         }
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, exists, func, literal, select
+from sqlalchemy import and_, case, exists, func, literal, or_, select
 
 from polarproxy.model import SessionStatus
 from polarproxy.store.schema import batch_sessions, rewards, sessions
@@ -35,8 +35,13 @@ class Waiting:
 
 
 def _groups(consumer: str) -> Any:
-    """A row for each group of which the consumer lacks a session."""
+    """A row for each group of which the consumer lacks a session.
+
+    What it lacks is found first, by the keys of what it had: nearly all sessions of an old store are had, and groups are
+    counted for the few others only.
+    """
     had = exists().where(batch_sessions.c.consumer == consumer, batch_sessions.c.session_id == sessions.c.session_id)
+    lacking = select(sessions.c.session_id, sessions.c.group_id).where(~had).cte("lacking")
     rewarded = exists().where(rewards.c.session_id == sessions.c.session_id)
     is_open = sessions.c.status == SessionStatus.OPEN.value
     judged = sessions.c.status.in_([status.value for status in _UNJUDGED])
@@ -48,12 +53,16 @@ def _groups(consumer: str) -> Any:
             func.min(sessions.c.session_id).label("session_id"),
             func.min(sessions.c.created_at).label("since"),
             func.count().label("size"),
-            func.sum(case((had, 0), else_=1)).label("new"),
             func.sum(case((is_open, 1), else_=0)).label("open"),
             func.sum(case((and_(~is_open, ~judged, ~rewarded), 1), else_=0)).label("unrewarded"),
         )
+        .where(
+            or_(
+                sessions.c.group_id.in_(select(lacking.c.group_id)),
+                and_(sessions.c.group_id.is_(None), sessions.c.session_id.in_(select(lacking.c.session_id))),
+            )
+        )
         .group_by(key)
-        .having(func.sum(case((had, 0), else_=1)) > 0)
     )
     return query.subquery()
 

@@ -10,6 +10,7 @@ import pytest
 from polarproxy.cli.requests import Requests
 from polarproxy.model import Reward, Session
 from polarproxy.store.database import open_database
+from polarproxy.wire.neutral.request import Text
 from tests.cli.command import Command
 from tests.database import fresh
 from tests.export.talk import answered, record
@@ -115,6 +116,16 @@ async def test_a_continued_response_is_read_with_all_before_it(tmp_path: Path) -
         proxy.parts.repository.forget_response(ids[0])
         assert Requests(proxy.parts.repository).read(calls[-1].call) is None
         assert Requests(proxy.parts.repository).read(calls[0].call) is not None
+
+
+async def test_half_a_character_is_read_as_the_engine_was_told(tmp_path: Path) -> None:
+    async with rig(tmp_path) as proxy:
+        assert (await proxy.ask(b'{"model":"fake","messages":[{"role":"user","content":"a\\ud800b"}]}')).status == 200
+        (captured,) = await proxy.recorded()
+        request = Requests(proxy.parts.repository).read(captured.call)
+        assert request is not None
+        (message,) = request.messages
+        assert message.parts == (Text("a\ufffdb"),)
 
 
 def test_a_recorded_session_of_a_proxy_is_exported(polarproxy: Command, tmp_path: Path) -> None:

@@ -219,6 +219,21 @@ def test_images_with_an_address_are_images(tmp_path: Path) -> None:
     ]
 
 
+def test_results_stand_with_the_calls_that_they_answer(tmp_path: Path) -> None:
+    talk = Talk()
+    talk.say("user", "Do it.")
+    talk.ask(ToolUse("t1", "bash", '{"c": 1}'), ToolUse("t2", "bash", '{"c": 2}'))
+    talk.say("tool", ToolResult("t2", (Text("two"),)), ToolResult("t1", (Text("one"),)))
+    talk.ask(Text("Done."))
+    (made,) = written(tmp_path, taken(talk.calls))
+    step = made["steps"][1]
+    assert [call["tool_call_id"] for call in step["tool_calls"]] == ["t1", "t2"]
+    assert step["observation"]["results"] == [
+        {"source_call_id": "t2", "content": "two"},
+        {"source_call_id": "t1", "content": "one"},
+    ]
+
+
 def test_arguments_that_are_no_object_are_wrapped(tmp_path: Path) -> None:
     talk = Talk()
     talk.say("user", "Do it.")

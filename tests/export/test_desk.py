@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -89,7 +90,7 @@ def test_the_rows_are_those_of_an_export(engine: Engine, desk: Desk) -> None:
     exported = list(Collection(Repository(engine), Options()).rows())
     lease = given(desk)
     said = json.loads(as_json(lease))
-    assert said["rows"] == json.loads(json.dumps([columns.to_json(row) for row in exported]))
+    assert said["rows"] == json.loads(msgspec.json.encode([columns.to_json(row) for row in exported]))
     assert said["report"]["rows"] == lease.rows == 2
     assert (said["batch_id"], said["lease_id"], said["consumer"]) == (lease.batch_id, lease.lease_id, "default")
     body, media = desk.body(Wanted(format="arrow"), lease)

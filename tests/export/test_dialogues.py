@@ -174,6 +174,18 @@ def test_a_reply_without_spelling_ends_the_dialogue_before_it() -> None:
     assert found.trained == 1
 
 
+def test_a_turn_without_spelling_is_known_by_the_request_that_repeats_it() -> None:
+    talk = Talk()
+    talk.say("user", "1+1?")
+    talk.ask(Text("2"))
+    talk.say("user", "3+1?")
+    talk.ask(Text("4"))
+    some = Reading(read_request, lambda _model: {key: text for key, text in TEXTS.items() if text != b"2"})
+    (found,) = read(talk, some)
+    assert isinstance(found, Dialogue)
+    assert sampled(found) == [(0, (Text("2"),)), (1, (Text("4"),))]
+
+
 def _in_harmony(talk: Talk, said: str, finish: FinishReason) -> None:
     made = talk.calls[-1].call
     completion = replace(

@@ -53,11 +53,16 @@ def test_the_prompts_of_a_dataset(tmp_path: Path) -> None:
         known(taken(answered("a", "x"), group="t"), reference_answer="three"),
         known(taken(answered("b", "y"), group="t"), reference_answer="three"),
         taken(answered("c", "z", question="Why?"), group="u"),
+        taken(answered("d", "z", question="When?"), group="u"),
     ]
     found, context = written(tmp_path, sessions, PROMPTS)
-    assert [(line["id"], line.get("reference_answer")) for line in found] == [("t", "three"), ("u", None)]
+    assert [(line["id"], line.get("reference_answer")) for line in found] == [
+        ("t", "three"),
+        ("u", None),
+        ("u-2", None),
+    ]
     assert [message["role"] for message in found[0]["messages"]] == ["system", "user"]
-    assert context.account.texts == {"lines": 2, "prompts written already": 1, "lines without a reference answer": 1}
+    assert context.account.texts == {"lines": 3, "prompts written already": 1, "lines without a reference answer": 2}
 
 
 def test_what_has_no_place_is_counted(tmp_path: Path) -> None:

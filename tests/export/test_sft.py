@@ -87,6 +87,20 @@ def test_reasoning_has_the_name_that_templates_know(tmp_path: Path) -> None:
     assert line["tools"] == []
 
 
+def test_a_turn_that_two_conversations_share_has_weight_in_one(tmp_path: Path) -> None:
+    talk = Talk(tools=())
+    talk.say("user", "1+1?")
+    talk.ask(Text("2"))
+    begun = list(talk.messages)
+    for question, answer in (("2+2?", "4"), ("3+3?", "6")):
+        talk.messages[:] = begun
+        talk.say("user", question)
+        talk.ask(Text(answer))
+    found, _ = written(tmp_path, [taken(talk)])
+    said = [[(one["content"], one["weight"]) for one in line["messages"] if "weight" in one] for line in found]
+    assert said == [[("2", 1), ("4", 1)], [("2", 0), ("6", 1)]]
+
+
 def test_the_best_of_a_group(tmp_path: Path) -> None:
     group = [taken(answered(name, name), reward) for name, reward in (("a", 0.1), ("b", 0.9), ("c", 0.9), ("d", None))]
     other = taken(answered("e", "e"), -1.0, "h")

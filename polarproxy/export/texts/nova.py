@@ -7,6 +7,7 @@ hold text only.
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def sample_id(session: Session) -> str:
 def _examples(sessions: Iterable[Taken], context: Context) -> Iterator[Example]:
     told, reading = context.account.texts, cached(context.reading)
     seen: set[bytes] = set()
+    ids: Counter[str] = Counter()
     for group in groups(sessions):
         for taken in best(group, context.texts.best_of, context.account):
             run = run_of(taken, reading)
@@ -79,6 +81,9 @@ def _examples(sessions: Iterable[Taken], context: Context) -> Iterator[Example]:
                     told["prompts written already"] += 1
                     continue
                 seen.add(said)
+                ids[made.id] += 1
+                if ids[made.id] > 1:
+                    made.id = f"{made.id}-{ids[made.id]}"
             if made.reference_answer is None:
                 told["lines without a reference answer"] += 1
             told[LINES] += 1
