@@ -73,12 +73,15 @@ def test_the_calls_of_one_session_are_held_at_a_time(tmp_path: Path, advantage: 
 
 def watched_rows(alive: Alive) -> Iterator[Sample]:
     for number in range(ROWS):
-        made = row([number] * TOKENS, [1] * TOKENS)
+        made = row([number] * TOKENS, [0] + [1] * (TOKENS - 1))
         alive.watch(made.token_ids)
         yield made
 
 
-@pytest.mark.parametrize("name", ["parquet", "jsonl", "arrow"])
+STREAMED = ["parquet", "jsonl", "arrow", "trl", "prime-rl", "nemo-gym", "skyrl", "tinker"]
+
+
+@pytest.mark.parametrize("name", STREAMED)
 def test_rows_are_let_go_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(records, "TOKENS_A_GROUP", 20 * TOKENS)
     alive = Alive()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from polarproxy.errors import BadExport
 from polarproxy.export.canonical import REPORT_KEY
 from polarproxy.export.format import Format, rows_of
-from polarproxy.export.records import write_lines
+from polarproxy.export.records import chunks, write_lines
 from polarproxy.export.report import encode_report
 from polarproxy.export.trainers.areal import to_areal
 from polarproxy.export.trainers.nemo_gym import to_nemo_gym
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from polarproxy.batch.sample import Sample
     from polarproxy.export.format import Context, Taken
 
-ROWS_A_TABLE = 64
-"""Held at a time."""
 TRL_SCHEMA = pa.schema(
     [
         ("prompt", pa.string()),
@@ -53,21 +51,10 @@ TRL_SCHEMA = pa.schema(
 def write_trl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """Parquet, for `datasets.load_dataset` and `Replay`; the report stands in its metadata."""
     with pq.ParquetWriter(path, TRL_SCHEMA, compression="zstd", compression_level=1, use_dictionary=False) as writer:
-        rows = to_trl(rows_of(sessions))
-        for table in _tables(rows):
-            writer.write_table(table)
+        for chunk in chunks(rows_of(sessions)):
+            writer.write_table(pa.Table.from_pylist(list(to_trl(chunk)), TRL_SCHEMA))
+            chunk.clear()
         writer.add_key_value_metadata({REPORT_KEY: encode_report(context.account).decode()})
-
-
-def _tables(rows: Iterable[dict[str, Any]]) -> Iterable[pa.Table]:
-    held: list[dict[str, Any]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) == ROWS_A_TABLE:
-            yield pa.Table.from_pylist(held, TRL_SCHEMA)
-            held.clear()
-    if held:
-        yield pa.Table.from_pylist(held, TRL_SCHEMA)
 
 
 def write_prime_rl(path: Path, sessions: Iterable[Taken], _context: Context) -> None:

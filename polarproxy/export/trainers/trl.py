@@ -13,16 +13,19 @@ from polarproxy.export.trainers.row import Field, filled, rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from polarproxy.batch.sample import Sample
     from polarproxy.export.trainers.kept import Kept
     from polarproxy.export.trainers.row import Row
 
 FIELDS: tuple[Field[Row], ...] = (
     Field("prompt", lambda row: row.group, "str; the group's name, by which rows are found again: TRL repeats prompts"),
-    Field("prompt_ids", lambda row: row.token_ids[: row.prompt_length].tolist(), "int [P]"),
-    Field("completion_ids", lambda row: row.token_ids[row.prompt_length :].tolist(), "int [R]"),
-    Field("logprobs", lambda row: row.logprobs[row.prompt_length :].tolist(), "float [R]; 0.0 where masked"),
-    Field("env_mask", lambda row: row.mask[row.prompt_length :].tolist(), "int [R]; 1 where trained"),
+    Field("prompt_ids", lambda row: row.sample.token_ids[: row.prompt_length], "int32 [P]"),
+    Field("completion_ids", lambda row: row.sample.token_ids[row.prompt_length :], "int32 [R]"),
+    Field("logprobs", lambda row: row.logprobs[row.prompt_length :], "float32 [R]; 0 where masked"),
+    Field("env_mask", lambda row: row.sample.loss_mask[row.prompt_length :], "uint8 [R]; 1 where trained"),
     Field("reward", lambda row: row.sample.reward, "float or null; for a reward function"),
     Field("advantages", lambda row: _advantages(row), "-"),
     Field("loss_weight", lambda row: row.sample.loss_weight, "-"),
@@ -33,12 +36,13 @@ ROLLOUT = ("prompt_ids", "completion_ids", "logprobs", "env_mask")
 """What TRL itself reads; everything else of a row is handed to reward functions."""
 
 
-def _advantages(row: Row) -> list[float] | None:
-    return None if row.advantages is None else row.advantages[row.prompt_length :].tolist()
+def _advantages(row: Row) -> NDArray[np.float32] | None:
+    return None if row.advantages is None else row.advantages[row.prompt_length :]
 
 
 def to_trl(samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
-    """A dict a row; every field is there, None where it is not known. Raises `BadExport` for rows that no trainer can use."""
+    """A dict of arrays a row; every field is there, None where it is not known. Raises `BadExport` for rows that no trainer can
+    use."""
     for row in rows_of(samples):
         yield dict.fromkeys((field.name for field in FIELDS), None) | filled(FIELDS, row)
 

@@ -34,5 +34,7 @@ ROWS = [TWO_TURNS, SHARED, SHORT]
 
 
 def plain(value: Any) -> Any:
-    """Arrays as lists."""
+    """Arrays, also those of a list, as lists."""
+    if isinstance(value, list):
+        return [plain(one) for one in value]
     return value.tolist() if isinstance(value, np.ndarray) else value

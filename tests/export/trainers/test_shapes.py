@@ -124,7 +124,7 @@ def test_trl_replays_the_rows_of_each_group_in_order_and_fills_small_groups() ->
     replay = Replay(to_trl([*ROWS, lonely]))
     assert replay.prompts == [{"prompt": "g"}, {"prompt": "h"}]
     assert replay.num_generations == 3
-    given = replay(["h", "h", "h", "g", "g", "g"], None)
+    given = {name: plain(values) for name, values in replay(["h", "h", "h", "g", "g", "g"], None).items()}
     assert given["prompt_ids"] == [[1], [1], [1], [1, 2, 3], [1, 2, 3], [1, 2]]
     assert given["completion_ids"] == [[2, 3], [2], [2], [4, 5, 6, 7], [4, 5, 8, 9], [5]]
     assert given["logprobs"] == [[-1, -2], [0], [0], [-0.5, -1, 0, -2], [0, 0, 0, -0.25], [-3]]

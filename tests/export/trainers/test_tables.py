@@ -31,7 +31,7 @@ OF_ROWS: dict[str, tuple[Field[Any], ...]] = {
 LENGTHS = {"P": 3, "R": 4, "L": 7, "P + R": 7, "L − 1": 6, "S": 7, "1": 1}
 """Of `TWO_TURNS`."""
 KINDS = {"int": int, "float": float, "bool": bool, "str": str}
-SHAPED = re.compile(r"(int64|int32|float32|bool|int|float) \[([^\]]+)\]")
+SHAPED = re.compile(r"(int64|int32|uint8|float32|bool|int|float) \[([^\]]+)\]")
 
 
 @pytest.mark.parametrize("name", [*OF_ROWS, "nemo-gym"])
