@@ -63,7 +63,7 @@ def run(
     harness = named(known_harnesses(harnesses), name)
     settings = load({"upstream": upstream, "db": db, "port": 0, "host": "127.0.0.1", "auth": "required"}, None)
     source = _source(work, commit)
-    text = Path(task[1:]).read_text() if task.startswith("@") else task
+    text = _read(task[1:]) if task.startswith("@") else task
     installed = install(harness, harness_cache(), say)
     wanted = Task(
         instruction=text,
@@ -79,6 +79,13 @@ def run(
     _print_run(done, settings.db, as_json)
     if done.outcome.problem:
         raise typer.Exit(1)
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadSettings(f"the task in {file} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _source(work: Path | None, commit: str | None) -> Source | None:

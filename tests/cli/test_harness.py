@@ -52,12 +52,15 @@ def test_one_is_shown_with_what_to_know_of_it(polarproxy: Command, tmp_path: Pat
 
 
 def test_wrong_use_is_told(polarproxy: Command, tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff")
     for arguments, words in (
         (("show", "codec"), "did you mean 'codex'?"),
         (("check", "codec"), "did you mean 'codex'?"),
         (("list", "--harnesses", str(tmp_path / "none")), "is no folder of recipes"),
         (("run", "shell", "--task", "x", "--commit", "nothing"), "--commit is REPOSITORY@COMMIT"),
         (("run", "shell", "--task", "@/nonexistent/task"), "/nonexistent/task: No such file"),
+        (("run", "shell", "--task", f"@{binary}"), "is not UTF-8"),
         (("check", "shell", "--runtime", "vm"), "there is no runtime 'vm'"),
     ):
         ended = polarproxy("harness", *arguments)

@@ -7,9 +7,14 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from polarproxy.rollout.installing import install
+from polarproxy.rollout.recipes import find_harnesses
+
 FOLDER = "POLARPROXY_TEST_HARNESSES"
+PROGRAMS = ("claude-code", "codex", "gemini-cli", "mini-swe-agent", "opencode", "qwen-code")
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _GIT = {"GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.invalid"}
 _GIT |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in _GIT.items()}
@@ -54,10 +59,19 @@ class Workspace:
             file.write_text(content)
 
 
-def installed() -> Path | None:
-    """The folder of programs that .ci/setup-harnesses made. None: it was not run."""
+def folder_of_programs() -> Path | None:
+    """Where .ci/setup-harnesses has installed the agents. None: it was not run."""
     folder = os.environ.get(FOLDER)
-    return Path(folder) / "bin" if folder else None
+    return Path(folder) if folder else None
+
+
+@cache
+def installed() -> str | None:
+    """PATH of the programs that .ci/setup-harnesses has installed. None: it was not run."""
+    folder, known = folder_of_programs(), find_harnesses()
+    if folder is None:
+        return None
+    return os.pathsep.join(path for name in PROGRAMS for path in install(known[name], folder).path)
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str], place: Workspace, seconds: float) -> Ended:

@@ -120,7 +120,7 @@ def _qwen() -> Program:
     posing = replace(
         qwen,
         environment=anthropic,
-        command=lambda prompt: ["qwen", "--auth-type", "anthropic", "--approval-mode", "yolo", "-p", prompt],
+        command=lambda prompt: [part.replace("openai", "anthropic") for part in qwen.command(prompt)],
     )
     scenes = (
         Scene("tool", qwen, lambda: (main(acts, both(shell, RUN, {"command": SHOW}), DONE, LATER),), TWICE),
@@ -158,7 +158,7 @@ def _opencode() -> Program:
     agent = uses("task", description=SUB, prompt=TASK, subagent_type="general")
     compaction = Rule("compaction", opencode_cli.COMPACTION.fits, (says(SUMMARY),))
     title = Rule("title", without_tools, (says(TITLE),))
-    attached = replace(opencode, command=lambda prompt: ["opencode", "run", prompt, "-f", PICTURE])
+    attached = replace(opencode, command=lambda prompt: [*opencode.command(prompt), "-f", PICTURE])
 
     def by(package: str, suffix: str) -> Harness:
         def files(access: Access) -> dict[str, str]:

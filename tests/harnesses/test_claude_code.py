@@ -2,11 +2,11 @@
 
 import pytest
 
-from polarproxy.model import Dialect
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe, options_of
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Ask, Rule, cut, fails, filled, offered, overflows, says, told, uses
-from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.stage import header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -18,32 +18,11 @@ DONE = says("Done: out.txt contains hello.")
 WINDOW = 200_000
 
 
-def environment(access: Access) -> dict[str, str]:
-    return {
-        "ANTHROPIC_BASE_URL": access.url,
-        "ANTHROPIC_AUTH_TOKEN": access.key,
-        "ANTHROPIC_MODEL": MODEL,
-        "ANTHROPIC_DEFAULT_HAIKU_MODEL": "mock-small",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(WINDOW),
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "DISABLE_TELEMETRY": "1",
-        # It refuses to skip its permission questions as root elsewhere.
-        "IS_SANDBOX": "1",
-    }
+CLAUDE = by_recipe("claude-code", context=WINDOW, environment={"ANTHROPIC_DEFAULT_HAIKU_MODEL": "mock-small"})
 
 
 def start(*options: str) -> list[str]:
-    return ["claude", "--dangerously-skip-permissions", *options]
-
-
-CLAUDE = Harness(
-    dialect=Dialect.MESSAGES,
-    named_by="key",
-    command=lambda prompt: start("-p", prompt),
-    resume=lambda prompt: start("--continue", "-p", prompt),
-    environment=environment,
-)
+    return [*options_of("claude-code"), *options]
 
 
 def main(*turns: Turn) -> Rule:

@@ -1,12 +1,12 @@
 """Codex CLI 0.171.0: Responses, over SSE and over its WebSocket; thread and session ids in headers and metadata."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from polarproxy.model import Call, Dialect
+from polarproxy.model import Call
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe
 from tests.harnesses.conftest import Opener
 from tests.harnesses.process import Ended
 from tests.harnesses.scripted import (
@@ -23,7 +23,7 @@ from tests.harnesses.scripted import (
     uses,
     without_tools,
 )
-from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.stage import Harness, header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -34,43 +34,9 @@ PLAIN = uses("exec_command", text="I will run a command.", cmd="echo hello > out
 DONE = says("Done: out.txt contains hello.")
 
 
-def configuration(access: Access, *, websockets: bool) -> str:
-    return f"""
-model = "{MODEL}"
-model_provider = "polar"
-model_auto_compact_token_limit = 100000
-check_for_update_on_startup = false
-[model_providers.polar]
-name = "polar"
-base_url = "{access.url}/v1"
-env_key = "POLAR_KEY"
-wire_api = "responses"
-supports_websockets = {json.dumps(websockets)}
-[analytics]
-enabled = false
-# Both look things up elsewhere at every start.
-[features]
-plugins = false
-apps = false
-"""
-
-
-def start(*options: str) -> list[str]:
-    return ["codex", "exec", "--dangerously-bypass-approvals-and-sandbox", "--json", *options]
-
-
-CODEX = Harness(
-    dialect=Dialect.RESPONSES,
-    named_by="key",
-    command=lambda prompt: start(prompt),
-    resume=lambda prompt: start("resume", "--last", prompt),
-    environment=lambda access: {"POLAR_KEY": access.key},
-    files=lambda access: {".codex/config.toml": configuration(access, websockets=False)},
-)
-CODEX_SOCKET = replace(
-    CODEX,
-    named_by="path",
-    files=lambda access: {".codex/config.toml": configuration(access, websockets=True)},
+CODEX = by_recipe("codex", context=125_000)
+CODEX_SOCKET = by_recipe(
+    "codex", "path", context=125_000, files=lambda text: text.replace("sockets = false", "sockets = true")
 )
 
 

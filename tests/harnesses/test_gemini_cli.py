@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from polarproxy.model import Dialect
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe, options_of
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import (
     Rule,
@@ -19,7 +19,7 @@ from tests.harnesses.scripted import (
     wants_json,
     without_tools,
 )
-from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.stage import MODEL, header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -29,31 +29,15 @@ ACT = uses(
     "run_shell_command", text="I will run a command.", reasoning="A file is wanted.", command="echo hello > out.txt"
 )
 DONE = says("Done: out.txt contains hello.")
-SETTINGS = {
-    "security": {"auth": {"selectedType": "gemini-api-key"}},
-    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
-    "privacy": {"usageStatisticsEnabled": False},
-    "telemetry": {"enabled": False},
-    "model": {"compressionThreshold": 0.001},
-}
-
-
-def environment(access: Access) -> dict[str, str]:
-    return {"GOOGLE_GEMINI_BASE_URL": access.url, "GEMINI_API_KEY": access.key}
+GEMINI = by_recipe(
+    "gemini-cli", files=lambda text: text.replace("{\n", '{"model": {"compressionThreshold": 0.001},\n', 1)
+)
 
 
 def start(*options: str) -> list[str]:
-    return ["gemini", "--yolo", "--skip-trust", *options]
-
-
-GEMINI = Harness(
-    dialect=Dialect.GEMINI,
-    named_by="key",
-    command=lambda prompt: start("-m", MODEL, "-p", prompt),
-    resume=lambda prompt: start("-m", MODEL, "--resume", "latest", "-p", prompt),
-    environment=environment,
-    files=lambda _: {".gemini/settings.json": json.dumps(SETTINGS)},
-)
+    """Without a model, so that it asks its router."""
+    command = options_of("gemini-cli")
+    return [*command[: command.index("-m")], *options]
 
 
 def main(*turns: Turn) -> Rule:

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from polarproxy.model import Dialect
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Rule, cut_whole, fails, offered, overflows, uses
-from tests.harnesses.stage import Access, Harness, header, statuses
+from tests.harnesses.stage import header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -18,33 +18,7 @@ ACT = uses("bash", text="I will run a command.", reasoning="A file is wanted.", 
 FINISH = uses("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat out.txt")
 
 
-def environment(access: Access) -> dict[str, str]:
-    return {
-        "MSWEA_CONFIGURED": "true",
-        "MSWEA_COST_TRACKING": "ignore_errors",
-        "MSWEA_SILENT_STARTUP": "1",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "OPENAI_API_BASE": f"{access.url}/v1",
-        "OPENAI_API_KEY": access.key,
-    }
-
-
-MINI = Harness(
-    dialect=Dialect.CHAT,
-    named_by="key",
-    command=lambda prompt: [
-        "mini",
-        "-y",
-        "--exit-immediately",
-        "-m",
-        "openai/mock-model",
-        "-t",
-        prompt,
-        "-o",
-        "t.json",
-    ],
-    environment=environment,
-)
+MINI = by_recipe("mini-swe-agent")
 
 
 def main(*turns: Turn) -> Rule:
@@ -56,7 +30,7 @@ async def test_a_tool_call_and_the_end(perform: Opener) -> None:
     ended = await stage.tell(PROMPT)
     assert ended.exit_code == 0, ended
     assert (stage.place.repo / "out.txt").read_text() == "hello\n"
-    trajectory = json.loads((stage.place.repo / "t.json").read_text())
+    trajectory = json.loads((stage.place.home / "trajectory.json").read_text())
     assert trajectory["info"]["exit_status"] == "Submitted"
     assert trajectory["info"]["submission"].strip() == "hello"
     # The later prompt goes on where the engine left off: arguments with their spaces, and the reasoning.
@@ -88,7 +62,7 @@ async def test_a_failure_and_a_cut_are_tried_again(perform: Opener) -> None:
 async def test_an_overflow_ends_it(perform: Opener) -> None:
     stage = await perform(MINI, main(ACT, overflows()))
     ended = await stage.tell(PROMPT)
-    trajectory = json.loads((stage.place.repo / "t.json").read_text())
+    trajectory = json.loads((stage.place.home / "trajectory.json").read_text())
     assert trajectory["info"]["exit_status"] == "ContextWindowExceededError", ended
     calls = await stage.record()
     assert statuses(calls) == ["completed", "rejected"]

@@ -1,14 +1,12 @@
 """OpenCode 1.18.33 over chat: a title beside the first turn, session ids in its headers, its own sub-agents."""
 
-import json
-
 import pytest
 
-from polarproxy.model import Dialect
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Rule, asked, cut, fails, filled, offered, overflows, says, uses
-from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.stage import MODEL, header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -19,40 +17,14 @@ DONE = says("Done: out.txt contains hello.")
 SMALL = "mock-small"
 
 
-def configuration(access: Access) -> str:
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "options": {"baseURL": f"{access.url}/v1", "apiKey": access.key, "headers": {"X-Run-Id": "run42"}},
-        "models": {
-            MODEL: {"reasoning": True, "tool_call": True, "limit": {"context": 131_072, "output": 8_192}},
-            SMALL: {},
-        },
-    }
-    settings = {
-        "autoupdate": False,
-        "share": "disabled",
-        "model": f"polar/{MODEL}",
-        "small_model": f"polar/{SMALL}",
-        "permission": {"*": "allow"},
-        "provider": {"polar": provider},
-    }
-    return json.dumps(settings)
+def small(text: str) -> str:
+    """Its configuration with a small model beside the other, and a header of the user's."""
+    named = text.replace('"small_model": "polar/{model}"', f'"small_model": "polar/{SMALL}"')
+    keyed = named.replace('"apiKey": "{api_key}"', '"apiKey": "{api_key}", "headers": {"X-Run-Id": "run42"}')
+    return keyed.replace('"models": {', f'"models": {{"{SMALL}": {{}}, ')
 
 
-OPENCODE = Harness(
-    dialect=Dialect.CHAT,
-    named_by="key",
-    command=lambda prompt: ["opencode", "run", prompt],
-    resume=lambda prompt: ["opencode", "run", "--continue", prompt],
-    environment=lambda _: {
-        "OPENCODE_DISABLE_AUTOUPDATE": "1",
-        "OPENCODE_DISABLE_MODELS_FETCH": "1",
-        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-        # It installs a package for plugins beside its configuration at every start.
-        "npm_config_offline": "true",
-    },
-    files=lambda access: {".config/opencode/opencode.json": configuration(access)},
-)
+OPENCODE = by_recipe("opencode", files=small)
 
 TITLE = Rule("title", lambda ask: not ask.tools and len(ask.said) == 3, (says("A small file"),))
 COMPACTION = Rule("compaction", lambda ask: not ask.tools and len(ask.said) == 2, (says("Out.txt was made."),))

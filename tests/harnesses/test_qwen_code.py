@@ -1,14 +1,12 @@
 """Qwen Code 0.24.4: chat, streamed; it tells no session, so the path of its base URL does."""
 
-import json
-
 import pytest
 
-from polarproxy.model import Dialect
 from tests.fakes import Turn
+from tests.harnesses.by_recipe import by_recipe, options_of
 from tests.harnesses.conftest import Opener
 from tests.harnesses.scripted import Ask, Rule, asked, cut, fails, filled, offered, overflows, says, uses
-from tests.harnesses.stage import MODEL, Access, Harness, header, statuses
+from tests.harnesses.stage import header, statuses
 from tests.harnesses.story import Story
 
 pytestmark = pytest.mark.harness
@@ -18,32 +16,11 @@ ACT = uses(
     "run_shell_command", text="I will run a command.", reasoning="A file is wanted.", command="echo hello > out.txt"
 )
 DONE = says("Done: out.txt contains hello.")
-SETTINGS = {
-    "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
-    "privacy": {"usageStatisticsEnabled": False},
-    "telemetry": {"enabled": False},
-    # It would go on in the background after the answer, for as long as the process happens to live.
-    "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
-    "model": {"generationConfig": {"contextWindowSize": 200_000}},
-}
-
-
-def environment(access: Access) -> dict[str, str]:
-    return {"OPENAI_BASE_URL": f"{access.url}/v1", "OPENAI_API_KEY": access.key, "OPENAI_MODEL": MODEL}
+QWEN = by_recipe("qwen-code", "path", context=200_000)
 
 
 def start(*options: str) -> list[str]:
-    return ["qwen", "--auth-type", "openai", "--approval-mode", "yolo", *options]
-
-
-QWEN = Harness(
-    dialect=Dialect.CHAT,
-    named_by="path",
-    command=lambda prompt: start("-p", prompt),
-    resume=lambda prompt: start("--continue", "-p", prompt),
-    environment=environment,
-    files=lambda _: {".qwen/settings.json": json.dumps(SETTINGS)},
-)
+    return [*options_of("qwen-code"), *options]
 
 
 def main(*turns: Turn) -> Rule:

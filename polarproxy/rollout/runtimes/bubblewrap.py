@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from polarproxy.errors import RuntimeFailed
 from polarproxy.rollout.runtimes import shim
 from polarproxy.rollout.runtimes.gate import Gate
 from polarproxy.rollout.runtimes.hosted import KEEPERS, HostedRuntime
@@ -98,6 +99,9 @@ class BubblewrapRuntime(HostedRuntime):
             if self.spec.proxy is not None:
                 self._gate = Gate(self.folder / "proxy.sock", self.spec.proxy)
                 await self._gate.start()
+        except OSError as error:
+            await self.stop()
+            raise RuntimeFailed(f"the sandbox in {self.folder} cannot be made: {error}") from error
         except BaseException:
             await self.stop()
             raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polarproxy.rollout.runtimes.census import Census
-    from polarproxy.rollout.runtimes.protocol import Ended, Spec
+    from polarproxy.rollout.runtimes.protocol import Ended, Source, Spec
 
 KEEPERS = 4
 """Processes of our own around a command: bubblewrap's two, the shim, its relay. Some are counted with the rest."""
@@ -83,12 +83,16 @@ class HostedRuntime(ABC):
         try:
             for folder in self._folders.values():
                 folder.mkdir(mode=0o700)
-            await fill(self.spec.source, self._folders["work"])
+            await self.fill(self.spec.source, self._folders["work"])
             if self.owner is not None:
                 await asyncio.to_thread(_give, self.folder, self.owner)
         except BaseException:
             await self.stop()
             raise
+
+    async def fill(self, source: Source | None, folder: Path) -> None:
+        """Puts a source into an empty folder; raises `RuntimeFailed`."""
+        await fill(source, folder)
 
     async def exec(
         self, command: Sequence[str], *, env: Mapping[str, str], budget: Budget, stdin: bytes = b""
@@ -107,7 +111,9 @@ class HostedRuntime(ABC):
         try:
             return await task
         except OSError as error:
-            raise RuntimeFailed(f"{launch.command[0]} cannot be started: {error.strerror}") from error
+            raise RuntimeFailed(f"{command[0]} cannot be started: {error.strerror}") from error
+        except ValueError as error:
+            raise RuntimeFailed(f"{command[0]} cannot be given what it is to be given: {error}") from error
         except asyncio.CancelledError:
             if self._stopped and not _cancelling():
                 raise RuntimeFailed(f"the runtime in {self.folder} was stopped") from None
@@ -135,17 +141,16 @@ class HostedRuntime(ABC):
 
     async def diff(self) -> bytes:
         base, patch = self.folder / "base", f"{self.temporary}/{_PATCH}"
-        await asyncio.to_thread(shutil.rmtree, base, ignore_errors=True)
-        base.mkdir()
+        await asyncio.to_thread(_empty, base)
         try:
-            await fill(self.spec.source, base)
+            await self.fill(self.spec.source, base)
             command = ["sh", "-c", _DIFF, "diff", self.base_seen, self.work, patch]
             ended = await self._exec(command, {}, Budget(_DIFF_S), b"", base)
             if ended.exit_code != 0:
                 raise RuntimeFailed(f"no patch could be made: {ended.stderr.strip()[-500:] or ended.stopped_by}")
             return await self.get(patch)
         finally:
-            await asyncio.to_thread(shutil.rmtree, base, ignore_errors=True)
+            await asyncio.to_thread(_empty, base)
 
     async def stop(self) -> None:
         self._stopped = True
@@ -185,6 +190,13 @@ def _give(folder: Path, owner: int) -> None:
         os.chown(place, owner, owner)
         for name in files:
             os.chown(Path(place, name), owner, owner, follow_symlinks=False)
+
+
+def _empty(folder: Path) -> None:
+    """An empty folder; one that is there stays the same, because a container has it mounted."""
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _remove(folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from polarproxy.errors import BadSettings
+from polarproxy.errors import BadSettings, RuntimeFailed
+from polarproxy.rollout.runtimes.apptainer import ApptainerRuntime
 from polarproxy.rollout.runtimes.bubblewrap import BubblewrapRuntime
 from polarproxy.rollout.runtimes.census import Census
+from polarproxy.rollout.runtimes.containers import DockerRuntime, PodmanRuntime
 from polarproxy.rollout.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 
     from polarproxy.rollout.runtimes.protocol import Runtime, Spec
 
-RUNTIMES = (BubblewrapRuntime, LocalRuntime)
-"""The safest first."""
+RUNTIMES = (BubblewrapRuntime, LocalRuntime, DockerRuntime, PodmanRuntime, ApptainerRuntime)
+"""In the order in which they are taken when nobody names one; those behind `local` never are."""
 
 
 def best_runtime() -> str:
@@ -29,6 +32,7 @@ class Runtimes:
 
     def __init__(self) -> None:
         self._census = Census()
+        self._works: set[str] = set()
 
     async def start(self, kind: str, spec: Spec) -> Runtime:
         """A running runtime, to be stopped by whoever asked for it.
@@ -37,6 +41,9 @@ class Runtimes:
         """
         for offered in RUNTIMES:
             if offered.kind == kind:
+                if kind not in self._works and (reason := await asyncio.to_thread(offered.why_not)) is not None:
+                    raise RuntimeFailed(f"the runtime {kind} cannot be used: {reason}")
+                self._works.add(kind)
                 runtime = offered(spec, self._census)
                 await runtime.start()
                 return runtime

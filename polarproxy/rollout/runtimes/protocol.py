@@ -87,6 +87,8 @@ class Spec:
     """`http://host:port` of the proxy, the only thing on any network that can be reached. None: nothing can."""
     image: str | None = None
     """The container image; containers only. None: the runtime's own default."""
+    network: str | None = None
+    """The network on which the proxy is reached; docker and podman only. None: the engine's own, which leads everywhere."""
 
 
 class StoppedBy(StrEnum):
