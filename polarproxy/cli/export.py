@@ -164,6 +164,8 @@ def _watch(what: str) -> Watch:
 
 
 def _what_and_where(name: str | None, out: Path | None) -> tuple[Format, Path]:
+    if out is not None and not out.name:
+        raise BadExport(f"--out {str(out)!r} names no file; write for example --out samples.parquet")
     if out is None:
         kind = format_named(name or FORMATS[0].name)
         return kind, Path(f"samples{kind.suffix}")

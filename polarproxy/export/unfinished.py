@@ -176,8 +176,11 @@ class Unfinished:
 
 def _write(path: Path, content: bytes) -> None:
     temporary = path.with_name(f"{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise BadExport(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _counter(_kind: type, value: Any) -> Any:

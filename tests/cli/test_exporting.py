@@ -53,6 +53,8 @@ def test_sessions_are_chosen(polarproxy: Command, db: str) -> None:
         (["--where", "harness=x"], "no session has the harness x; there are: h"),
         (["--format", "parqet"], "did you mean parquet?"),
         (["--form", "packed"], "leave --form out"),
+        (["--out", ""], "names no file"),
+        (["--out", "/"], "names no file"),
         (["--split", "train=0.5,val=0.5"], "each of its 2 parts, and there are 1"),
         (["--split", "train=0.5"], "must add up to 1"),
         (["--shards", "0"], "--shards"),
