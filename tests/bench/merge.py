@@ -9,7 +9,8 @@ them. Both must find the same conversations. Processor time, interleaved rounds,
 
 Bandwidth: bytes of all prompts and replies as int32 over the time of the forest. Cost of one more call: that of the last
 500 calls over that of the second 500, of a session of 2,000 calls whose conversations are alike. Drift: finding it
-over making the forest, where nothing drifts and where every turn does.
+over making the forest, where nothing drifts, where every turn comes back in other tokens, and where three numbers at the
+beginning of each prompt change.
 
 Exit status: 0, or with `--check` 1 when a goal is missed.
 """
@@ -32,7 +33,7 @@ from rich.table import Table
 from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.forest import Forest, GrowingForest, build_forest
 from tests.bench.goals import Goal, as_json
-from tests.bench.merge_work import Session, agents, group_by_lists, long, small
+from tests.bench.merge_work import Session, agents, group_by_lists, long, small, with_nonces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +98,7 @@ class Results:
     drift_of_none: list[float]
     """Finding drift over making the forest, by round."""
     drift_of_all: list[float]
+    drift_of_nonces: list[float]
 
     def ratio(self, load: str) -> float:
         return statistics.median(one[load].theirs / one[load].ours for one in self.rounds)
@@ -152,16 +154,17 @@ def run(rounds: int, times: int) -> Results:
     # One conversation after the other, so that early and late calls have the same prompts but for their tokens.
     ordered = sorted(range(2_000), key=lambda place: (place % 200, place))
     alike = Session([alike.calls[place] for place in ordered], [])
-    drifting = long(drifting=True)
+    drifting, changing = long(drifting=True), with_nonces()
     for load in loads:
         assert_alike(load.sessions)
     measured: list[dict[str, Timing]] = []
-    results = Results(measured, times * _DIFFERENT, {load.name: load.size for load in loads}, [], [], [])
+    results = Results(measured, times * _DIFFERENT, {load.name: load.size for load in loads}, [], [], [], [])
     for _ in range(rounds):
         measured.append({load.name: Timing(seconds(load.ours), seconds(load.theirs)) for load in loads})
         results.added.append(added(alike))
         results.drift_of_none.append(drift(loads[0].sessions[0]))
         results.drift_of_all.append(drift(drifting))
+        results.drift_of_nonces.append(drift(changing))
     return results
 
 
@@ -196,9 +199,10 @@ def main() -> int:
     results = run(options.rounds or (1 if options.quick else 5), times)
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     console.print(table(results))
-    none, every = statistics.median(results.drift_of_none), statistics.median(results.drift_of_all)
+    none, every, nonces = map(statistics.median, (results.drift_of_none, results.drift_of_all, results.drift_of_nonces))
     console.print(
-        f"finding drift over making the forest: {none:.1f}x where nothing drifts, {every:.0f}x where every turn does"
+        f"finding drift over making the forest: {none:.1f}x where nothing drifts, {every:.0f}x where every turn does, "
+        f"{nonces:.0f}x with nonces in every prompt"
     )
     goals = list(results.goals())
     for goal in goals:

@@ -111,6 +111,17 @@ def long(*, drifting: bool = False) -> Session:
     return _session(list(Source(1).turns(Sizes(6_000, 300, 700), 50, drifting=drifting)))
 
 
+def with_nonces() -> Session:
+    """The same, with three numbers near the beginning that change from turn to turn: every prompt tells the last one again,
+    and all of those before it."""
+    turns = []
+    for number, (prompt, sampled) in enumerate(Source(1).turns(Sizes(6_000, 300, 700), 50)):
+        changed = prompt.copy()
+        changed[[100, 200, 3_000]] = number
+        turns.append((changed, sampled))
+    return _session(turns)
+
+
 def agents(count: int = 33, turns: int = 30) -> Session:
     """Agents that share a head of 4,000 tokens and take turns, up to 22,000 tokens each."""
     source = Source(2)

@@ -6,7 +6,9 @@ import pytest
 
 from polarproxy.model import CallKind, CallStatus, CapturedCall
 from polarproxy.trajectory.drift import find_drifts
+from polarproxy.trajectory.echoes import Echoes
 from polarproxy.trajectory.forest import build_forest
+from polarproxy.trajectory.retold import Retold
 from polarproxy.trajectory.symptoms import DriftClass
 from tests.trajectory.build import Said, turn
 from tests.trajectory.tongues import NAMES, TOY, Tongue, tongue
@@ -164,3 +166,26 @@ def test_a_reply_that_was_thrown_away_is_not_told_again_by_its_first_word(name: 
         turn(2, speak.encode(head + act + result), Said(speak.encode(answer(2) + END))),
     ]
     assert classes(calls, speak)["s-c2"] == ("s-c1", DriftClass.EDITED)
+
+
+def test_a_summary_that_stands_in_the_history_already_is_no_second_compaction() -> None:
+    """The system prompt changes after the compaction, and the conversation with the summary is told again."""
+    calls = compacted(kept="{head}{summary}{last}")
+    prompt = TOY.encode(f"<|im_start|>system\nBe a pirate, and say so.{END}\n<|im_start|>user\n")
+    told = [*(calls[3].call.prompt_token_ids or ()), *calls[3].call.completions[0].token_ids]
+    head = len(TOY.encode(f"<|im_start|>system\nBe brief.{END}\n<|im_start|>user\n"))
+    again = turn(
+        4, [*prompt, *told[head:], *TOY.encode(f"\n<|im_start|>user\nSo?{END}\n{BEGIN}")], Said(TOY.encode("No." + END))
+    )
+    assert classes([*calls, again], TOY)["s-c4"] == ("s-c3", DriftClass.SYSTEM_CHANGED)
+
+
+def test_of_a_conversation_only_its_last_turn_is_compared() -> None:
+    """Each of its replies stands in the prompt; they are one conversation, and leave room for others."""
+    asks = [Ask(tuple(map(answer, range(at))), answer(at)) for at in range(9)]
+    asks.append(Ask(tuple(map(answer, range(9))), answer(9), system="Be a pirate, and say so."))
+    forest = build_forest(played(asks, TOY))
+    retold = Retold.of(forest, Echoes(forest))
+    candidates = retold._candidates(9)
+    assert len(candidates) > 4
+    assert [one.place for one in retold._tips(candidates)] == [8]
