@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
 import uvloop
 
 from polarproxy.cli.accounts import print_account
+from polarproxy.cli.cluster import cluster
 from polarproxy.cli.config import load
 from polarproxy.cli.conversation import read_request
 from polarproxy.cli.job_run import Place, run_job
@@ -41,6 +43,13 @@ if TYPE_CHECKING:
 def generate(
     job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job; docs/guides/generate.md shows one.")],
     upstream: Annotated[str | None, typer.Option(help="Base URL of the engine, in place of the job's.")] = None,
+    runner: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Who runs the rollouts: this process, or the nodes of a Ray cluster."),
+    ] = "local",
+    ray_address: Annotated[
+        str | None, typer.Option(help="Of the cluster; default: RAY_ADDRESS, else a new one on this machine.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run every task of a job with every harness and model, judge what comes out, and export what is accepted.
@@ -55,7 +64,11 @@ def generate(
         read = msgspec.structs.replace(read, engine=msgspec.structs.replace(read.engine, upstream=upstream))
     place = _prepared(read, job.parent)
     with only_proxy(place.settings):
-        finished = uvloop.run(run_job(place))
+        if runner == "local":
+            finished = uvloop.run(run_job(place))
+        else:
+            with cluster(ray_address) as nodes:
+                finished = asyncio.run(run_job(place, nodes))
     counted, account = _exported(place)
     summary = {"job": read.name, "finished": finished, **counted.summary(read.prices)}
     (place.folder / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1))
@@ -76,6 +89,7 @@ def _prepared(job: Job, beside: Path) -> Place:
     except OSError as error:
         raise BadSettings(f"{folder} cannot be made: {error.strerror}") from error
     own = load({}, None).harnesses if job.run.recipes is None else str(beside / job.run.recipes)
+    own = None if own is None else str(Path(own).resolve())
     return Place(job, tasks, folder, job.db or f"sqlite:///{folder / 'polar.db'}", own)
 
 

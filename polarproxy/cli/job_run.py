@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.cli.cluster import RayExecutor, Setup, check_reach, start_nodes
 from polarproxy.cli.output import errors
 from polarproxy.cli.progress import Progress
-from polarproxy.cli.rollouts import RolloutService
+from polarproxy.cli.rollouts import DEFAULT_RUNTIME, RolloutService, admin_key, pools_for, served
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings, HarnessNotInstalled, StoreConflict
 from polarproxy.rollout.jobs.planning import plan
@@ -22,10 +23,12 @@ from polarproxy.store.task_rows import TaskState
 from polarproxy.store.tasks import TaskStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from sqlalchemy import Engine
 
+    from polarproxy.cli.cluster import ClusterNode
     from polarproxy.proxy.parts import Parts
     from polarproxy.rollout.jobs.dataset import GivenTask
     from polarproxy.rollout.jobs.job import Job
@@ -46,7 +49,7 @@ class Place:
     folder: Path
     db: str
     recipes: str | None
-    """Folder of the user's own. None: there is none."""
+    """Folder of the user's own, absolute. None: there is none."""
 
     @property
     def settings(self) -> Settings:
@@ -59,19 +62,26 @@ class Place:
             raise BadSettings(f"engine: {error}") from error
 
 
-async def run_job(place: Place) -> bool:
-    """Whether it came to its end. Raises `BadSettings` for a job that cannot be run, or is another one than it was."""
-    async with running_proxy(place.settings) as (base, parts):
+async def run_job(place: Place, nodes: Sequence[ClusterNode] | None = None) -> bool:
+    """Whether it came to its end. Raises `BadSettings` for a job that cannot be run, or is another one than it was.
+
+    `nodes`: those of a Ray cluster, which run the rollouts. None: this process does.
+    """
+    host = place.settings.host if nodes is None else check_reach(nodes, place.db)
+    async with running_proxy(replace(place.settings, host=host)) as (base, parts):
         engine = open_database(place.db)
         try:
-            return await _Run(place, parts, engine, base).run()
+            run = _Run(place, parts, engine, base)
+            if nodes is not None:
+                await run.spread(place, nodes, base)
+            return await run.run()
         finally:
             engine.dispose()
 
 
 class _Run:
     def __init__(self, place: Place, parts: Parts, engine: Engine, base: str) -> None:
-        self._job, self._tasks = place.job, place.tasks
+        self._job, self._tasks, self._parts = place.job, place.tasks, parts
         self._store = TaskStore(engine)
         self._tally: Tally = tally(self._store.of_job(place.job.name))
         self._service = RolloutService(
@@ -80,6 +90,23 @@ class _Run:
         self._progress: Progress | None = None
         self._enough = asyncio.Event()
         self._stopped = False
+
+    async def spread(self, place: Place, nodes: Sequence[ClusterNode], base: str) -> None:
+        """Lets the nodes of a cluster run the rollouts."""
+        model, context = await served(self._parts)
+        setup = Setup(
+            proxy=base,
+            admin_key=admin_key(self._parts),
+            db=place.db,
+            runtime=DEFAULT_RUNTIME,
+            recipes=place.recipes,
+            model=model,
+            context=context,
+            pools=pools_for(self._job.run.rollouts),
+        )
+        actors = await asyncio.to_thread(start_nodes, nodes, setup)
+        self._service.spread(RayExecutor(actors, setup, self._service.gateway))
+        errors.print(f"{len(actors)} nodes, with {self._job.run.rollouts} rollouts each", markup=False)
 
     async def run(self) -> bool:
         job, service = self._job, self._service

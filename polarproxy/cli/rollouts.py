@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
     from polarproxy.proxy.control_app import Route
     from polarproxy.proxy.parts import Parts
+    from polarproxy.rollout.service.ports import Executor
     from polarproxy.rollout.service.runner import Finished
 
 _CONTEXT = 131_072
-_RUNTIME = "local"
+DEFAULT_RUNTIME = "local"
 
 
 async def _none(_http: web.Request) -> web.StreamResponse:
@@ -82,14 +83,27 @@ class RolloutService:
         own = None if settings.harnesses is None else Path(settings.harnesses)
         self.store = TaskStore(engine)
         self.workshop = RecipeWorkshop(
-            base, find_harnesses(own), harness_cache(), settings.runtime or _RUNTIME, partial(served, parts)
+            base, find_harnesses(own), harness_cache(), settings.runtime or DEFAULT_RUNTIME, partial(served, parts)
         )
         self.gateway, self._pauses = Gateway(base, admin_key(parts)), Pauses()
         records = StoreRecords(parts.repository)
         lifecycle = Lifecycle(self.workshop, self.gateway, records, self._pauses, pools)
-        self.runner = Runner(self.store, lifecycle, self.gateway, records, Ownership(engine, job), job, watch)
+        self._over = partial(
+            Runner,
+            self.store,
+            gateway=self.gateway,
+            records=records,
+            ownership=Ownership(engine, job),
+            job=job,
+            watch=watch,
+        )
+        self.runner = self._over(executor=lifecycle)
         self._callbacks = Callbacks(self.store, admin_key(parts))
-        self._routes = TaskRoutes(self.store, self.workshop.check, self.runner.wake, parts.ending)
+        self._routes = TaskRoutes(self.store, self.workshop.check, lambda: self.runner.wake(), parts.ending)
+
+    def spread(self, executor: Executor) -> None:
+        """Rollouts are run by others; before anything runs."""
+        self.runner = self._over(executor=executor)
 
     @property
     def routes(self) -> tuple[Route, ...]:

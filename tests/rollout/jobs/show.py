@@ -105,6 +105,9 @@ def _faults(show: Show, engine: Engine, done_before: dict[tuple[str, int], str |
         assert one.session_id is not None
         if done_before.get((one.task_id, one.number), one.session_id) != one.session_id:
             found.append(f"{one.session_id} was run again though it was done")
+        if one.outcome is None or one.outcome.status is not SessionStatus.COMPLETED:
+            found.append(f"{one.session_id}: {one.outcome}")
+            continue
         session = repository.session(one.session_id)
         calls = repository.calls(one.session_id)
         right = is_right([call.call.request_body for call in calls])
