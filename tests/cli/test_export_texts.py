@@ -146,3 +146,31 @@ def test_a_recorded_session_of_a_proxy_is_exported(polarproxy: Command, tmp_path
         done = polarproxy("export", "--out", out, "--db", url)
         assert done.code == 0, done.out + done.err
         assert "Hello you." in out.read_text()
+
+
+ARCHIVE = Path(__file__).parents[1] / "fixtures" / "harnesses" / "claude-code-session.polar"
+
+
+def test_a_session_of_claude_code_with_a_sub_agent_and_a_compaction(polarproxy: Command, tmp_path: Path) -> None:
+    url = fresh(tmp_path / "claude.db")
+    assert polarproxy("db", "import", ARCHIVE, "--db", url).code == 0
+    out = tmp_path / "x.atif.jsonl"
+    assert polarproxy("export", "--out", out, "--db", url).code == 0
+    (made,) = lines(out)
+    (inner,) = made["subagent_trajectories"]
+    (ref,) = made["steps"][3]["observation"]["results"][0]["subagent_trajectory_ref"]
+    assert ref["trajectory_id"] == inner["trajectory_id"]
+    assert inner["steps"][-1]["message"] == "pong"
+    said = [(step["message"], step.get("is_copied_context")) for step in made["steps"] if step["source"] == "agent"]
+    assert said == [
+        ("", None),
+        ("I wait.", None),
+        ("I will run a command.", None),
+        ("I will run a command.", True),
+        ("Done: out.txt contains hello.", None),
+    ]
+    assert made["agent"]["version"] == "2.1.332"
+    done = polarproxy("export", "--format", "sft", "--out", tmp_path / "x.sft.jsonl", "--db", url, "--json")
+    assert (done.code, done.json["texts"]) == (0, {"lines": 4})
+    weighed = [one for line in lines(tmp_path / "x.sft.jsonl") for one in line["messages"] if one.get("weight")]
+    assert len(weighed) == 5

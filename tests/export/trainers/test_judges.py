@@ -11,7 +11,12 @@ import pytest
 
 from polarproxy.batch.sample import Sample
 from polarproxy.export.files import format_named
+from polarproxy.export.texts.dpo import write_dpo
+from polarproxy.export.texts.sft import write_sft
 from tests.export.exported import context, taken
+from tests.export.talk import answered
+from tests.export.test_sft import said_context
+from tests.export.test_sft import taken as said
 from tests.export.trainers.example import ROWS
 from tests.export.trainers.rows import Part, sample
 
@@ -130,3 +135,22 @@ def test_trl_takes_a_step_and_its_loss_is_that_of_our_masks_logprobs_and_advanta
     assert abs(losses["as exported"] - losses["a token masked"]) > 1e-2
     assert abs(losses["corrected"] - losses["corrected, a token likelier"]) > 1e-2
     assert abs(losses["corrected"] - losses["exported advantages"]) > 1e-2
+
+
+@needs_trainers
+@pytest.mark.slow
+def test_trl_trains_on_conversations_and_pairs(tmp_path: Path) -> None:
+    sessions = [said(answered(name, f"I am {name}."), reward) for name, reward in (("a", 1.0), ("b", 0.0))]
+    write_sft(tmp_path / "x.sft.jsonl", sessions, said_context())
+    write_dpo(tmp_path / "x.dpo.jsonl", sessions, said_context())
+    told = judge("said", tmp_path / "x.sft.jsonl", tmp_path / "x.dpo.jsonl", tmp_path)
+    assert [message["role"] for message in told["messages"][0]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert told["messages"][0][2]["tool_calls"][0]["function"]["arguments"] == '{"c":  "ls \\u00e9"}'
+    assert [message.get("weight") for message in told["messages"][0]] == [None, None, 1, None, 1]
+    assert told["trained"] == 'I look.bash({"c":  "ls \\u00e9"})I am a.'
+    assert told["shown"]["prompt"] == "[system]Be good.\n[user]How many?\n[assistant]"
+    assert told["shown"]["chosen"].startswith('I look.bash({"c":  "ls \\u00e9"})\n[tool]3 files\n[assistant]I am a.')
+    assert told["shown"]["rejected"].rstrip().removesuffix("<eos>").rstrip().endswith("I am b.")
+    # A policy that is its own reference prefers neither.
+    assert told["dpo"] == pytest.approx(told["even"], abs=1e-3)
+    assert 0 < told["sft"] < 10
