@@ -39,7 +39,7 @@ def judge(name: str, *arguments: object) -> Any:
         | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "2"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert run.returncode == 0, run.stderr[-4000:]
