@@ -69,7 +69,7 @@ def install(harness: Harness, cache: Path, say: Callable[[str], None] = lambda _
         units = [] if wanted.node is None else [_node(wanted.node, wanted.arch[machine])]
         for unit in [_Unit(harness.recipe.name, wanted, harness.folder), *units]:
             place = unit.install(cache, say)
-            folders.append(place)
+            folders += [place, *_interpreter(place)]
             path.append(str(place / "bin"))
     return Installed(harness.recipe, harness.folder, tuple(path), tuple(folders))
 
@@ -77,6 +77,12 @@ def install(harness: Harness, cache: Path, say: Callable[[str], None] = lambda _
 def _python_folders() -> tuple[Path, ...]:
     """What this interpreter reads to run, with the packages it has."""
     return tuple(dict.fromkeys((Path(sys.base_prefix), Path(sys.prefix))))
+
+
+def _interpreter(place: Path) -> list[Path]:
+    """The folder of the Python that an environment in there was made from."""
+    python = place / "venv" / "bin" / "python"
+    return [python.resolve().parents[1]] if python.exists() else []
 
 
 def _for_machine(wanted: Install, machine: str) -> Install:

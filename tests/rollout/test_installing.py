@@ -100,6 +100,7 @@ def test_python_packages_get_an_environment_of_their_own(tmp_path: Path) -> None
     wanted = Install(requirements="requirements.txt", programs={"py": "venv/bin/python"})
     first = install(harness(wanted, tmp_path), tmp_path / "cache")
     assert Path(first.path[0], "py").resolve().exists()
+    assert any(Path(first.path[0], "py").resolve().is_relative_to(folder) for folder in first.programs)
     (tmp_path / "requirements.txt").write_text("# still nothing\n")
     assert install(harness(wanted, tmp_path), tmp_path / "cache").path != first.path
 
