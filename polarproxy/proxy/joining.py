@@ -150,10 +150,12 @@ class SharedOutlet:
             self._waiting = True
             async with asyncio.timeout(_PATIENCE_S if self.listening else None):
                 await said(first)
-        except (ConnectionResetError, TimeoutError):
+        except (ConnectionResetError, TimeoutError) as error:
+            # Half of something may have been written to it: nothing else may follow.
+            first.abort()
             self._first = None
             if not self.listening:
-                raise
+                raise ConnectionResetError("the client does not read") from error
         finally:
             self._waiting = False
 

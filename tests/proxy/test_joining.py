@@ -13,6 +13,7 @@ import pytest
 from multidict import CIMultiDict
 
 from polarproxy.model import CallStatus, Dialect
+from polarproxy.proxy import joining
 from polarproxy.proxy.joining import SharedOutlet
 from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.replies import Refusal
@@ -280,6 +281,32 @@ async def test_a_first_client_that_does_not_read_holds_nobody_up() -> None:
     await shared.end(b"three")
     await shared.hear(heard, lambda: True)
     assert heard.said == [b"one", b"two", b"three"]
+
+
+async def test_a_first_client_that_stops_reading_is_let_go_while_others_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "_PATIENCE_S", 0.01)
+    slow, heard = Slow(), Heard()
+    shared = SharedOutlet(slow)
+    shared.listening += 1
+    await asyncio.wait_for(shared.write(b"one"), 10)
+    assert (slow.given_up.is_set(), shared.open) == (True, False)
+    await shared.end(b"two")
+    assert await shared.hear(heard, lambda: True)
+    assert heard.said == [b"one", b"two"]
+
+
+async def test_a_client_may_ask_again_on_the_connection_of_its_first_try(start: Starter) -> None:
+    """One answer to one request: nothing else is left on the connection."""
+    rig = await start(always(REPLY))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as http:
+        for body in (STREAM, BODY) * 3:
+            headers = attempt(0)
+            async with http.post(f"{rig.base}/s/s1/v1/chat/completions", json=body, headers=headers) as response:
+                assert response.status == 200
+                assert (await response.read()).endswith(b"data: [DONE]\n\n" if body is STREAM else b"}")
+    assert len(await rig.recorded(6)) == 6
 
 
 async def test_a_long_reply_is_kept_only_for_those_who_listen() -> None:
