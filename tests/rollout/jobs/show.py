@@ -61,7 +61,7 @@ class Show:
             f'recipes = "{Path(__file__).with_name("recipes")}"\n'
             f'rollouts = {self.rollouts}\nruntime = "{self.runtime}"\ntimeout_s = 120.0\n'
             f'[sampling]\ntemperature = 0.8\n[evaluator]\nkind = "tests"\nrunner = "unittest"\nleast = 2\n'
-            f'python = "{sys.executable}"\n[engine]\nengine = "vllm"\n'
+            f'python = "{sys.executable if self.runtime == "local" else "python3"}"\n[engine]\nengine = "vllm"\n'
         )
 
     async def generate(self, url: str, kill_at: int | None = None) -> int:
