@@ -12,7 +12,7 @@ import msgspec
 from polarproxy.cli.cluster import RayExecutor, Setup, check_reach, start_nodes
 from polarproxy.cli.output import errors
 from polarproxy.cli.progress import Progress
-from polarproxy.cli.rollouts import DEFAULT_RUNTIME, RolloutService, admin_key, pools_for, served
+from polarproxy.cli.rollouts import RolloutService, admin_key, pools_for, served
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings, HarnessNotInstalled, StoreConflict
 from polarproxy.rollout.jobs.planning import plan
@@ -98,7 +98,7 @@ class _Run:
             proxy=base,
             admin_key=admin_key(self._parts),
             db=place.db,
-            runtime=DEFAULT_RUNTIME,
+            runtime=place.settings.runtime,
             recipes=place.recipes,
             model=model,
             context=context,

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from polarproxy.rollout.service.runner import Finished
 
 _CONTEXT = 131_072
-DEFAULT_RUNTIME = "local"
 
 
 async def _none(_http: web.Request) -> web.StreamResponse:
@@ -83,7 +82,7 @@ class RolloutService:
         own = None if settings.harnesses is None else Path(settings.harnesses)
         self.store = TaskStore(engine)
         self.workshop = RecipeWorkshop(
-            base, find_harnesses(own), harness_cache(), settings.runtime or DEFAULT_RUNTIME, partial(served, parts)
+            base, find_harnesses(own), harness_cache(), settings.runtime, partial(served, parts)
         )
         self.gateway, self._pauses = Gateway(base, admin_key(parts)), Pauses()
         records = StoreRecords(parts.repository)

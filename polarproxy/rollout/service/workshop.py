@@ -14,7 +14,7 @@ from polarproxy.errors import BadRequest, BadSettings, HarnessNotInstalled, Runt
 from polarproxy.rollout.installing import install
 from polarproxy.rollout.recipes import named
 from polarproxy.rollout.running import Access, run_harness
-from polarproxy.rollout.runtimes.opening import RUNTIMES, Runtimes
+from polarproxy.rollout.runtimes.opening import RUNTIMES, Runtimes, best_runtime
 from polarproxy.rollout.runtimes.protocol import Folder
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ Served = tuple[str, int]
 
 
 class RecipeWorkshop:
-    """Starts runtimes of one proxy, and harnesses in them. A context manager, which keeps the files of tasks."""
+    """Starts runtimes of one proxy, and harnesses in them. A context manager, which keeps the files of tasks.
+
+    `kind` is the runtime of tasks that name none; empty: the best that works on this machine.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class RecipeWorkshop:
     def check(self, request: TaskRequest) -> None:
         """Raises `BadRequest` for a harness or a runtime that there is not."""
         kind = request.place.kind or self._kind
-        if kind not in (known := [offered.kind for offered in RUNTIMES]):
+        if kind and kind not in (known := [offered.kind for offered in RUNTIMES]):
             raise BadRequest(f"there is no runtime {kind!r}; there are {', '.join(known)}")
         try:
             harness = named(dict(self._harnesses), request.harness)
@@ -78,7 +81,8 @@ class RecipeWorkshop:
             installed = await self.installed(request.harness)
             source = await asyncio.to_thread(self._source, request)
             spec = request.place.spec(self._proxy, installed.programs, source)
-            return await self._runtimes.start(request.place.kind or self._kind, spec)
+            kind = request.place.kind or self._kind or await asyncio.to_thread(self._best)
+            return await self._runtimes.start(kind, spec)
         except (BadSettings, HarnessNotInstalled) as error:
             raise RuntimeFailed(str(error)) from error
 
@@ -102,6 +106,11 @@ class RecipeWorkshop:
             # What is missing now may be there later.
             self._installed.pop(name, None)
             raise
+
+    def _best(self) -> str:
+        """The runtime for tasks that name none, on this machine."""
+        self._kind = self._kind or best_runtime()
+        return self._kind
 
     def _source(self, request: TaskRequest) -> Source | None:
         """Of the working copy. Files that are written in the task lie in a folder of their own, once for all its rollouts."""
