@@ -14,6 +14,7 @@ from polarproxy.export.texts.dpo import FORMS as DPO_FORMS
 from polarproxy.export.texts.dpo import write_dpo
 from polarproxy.export.texts.nova import FORMS as NOVA_FORMS
 from polarproxy.export.texts.nova import write_nova
+from polarproxy.export.texts.sft import FORMS as SFT_FORMS
 from polarproxy.export.texts.sft import write_sft
 from polarproxy.export.torch_files import PACKED, PADDED, write_torch
 from polarproxy.export.trainers.files import TRAINERS
@@ -67,6 +68,7 @@ FORMATS: tuple[Format, ...] = (
         write_sft,
         needs="conversations",
         takes=("best_of", "dedup"),
+        forms=SFT_FORMS,
     ),
     *TRAINERS,
 )

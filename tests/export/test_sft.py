@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from polarproxy.cli.conversation import read_request
 from polarproxy.errors import BadExport
 from polarproxy.export.format import Context, Reading, Taken
 from polarproxy.export.texts.options import TextOptions
-from polarproxy.export.texts.sft import write_sft
+from polarproxy.export.texts.sft import CONVERSATIONS, TURNS, write_sft
 from polarproxy.model import Dialect, Reward, Session
 from polarproxy.trajectory.rebuilt import rebuild
-from polarproxy.wire.neutral.request import Part, Text, Thinking, ToolUse
+from polarproxy.wire.neutral.request import Part, Text, Thinking, ToolResult, ToolUse
 from tests.export.exported import account
 from tests.export.talk import TEXTS, TOOL, Talk, answered
 from tests.export.test_dialogues import SPOKEN, talks
@@ -38,8 +39,10 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def written(folder: Path, sessions: Iterable[Taken], options: TextOptions | None = None) -> tuple[list[Any], Context]:
-    context = said_context(options)
+def written(
+    folder: Path, sessions: Iterable[Taken], options: TextOptions | None = None, form: str = CONVERSATIONS
+) -> tuple[list[Any], Context]:
+    context = replace(said_context(options), form=form)
     write_sft(folder / "x.sft.jsonl", sessions, context)
     return lines(folder / "x.sft.jsonl"), context
 
@@ -99,6 +102,28 @@ def test_a_turn_that_two_conversations_share_has_weight_in_one(tmp_path: Path) -
     found, _ = written(tmp_path, [taken(talk)])
     said = [[(one["content"], one["weight"]) for one in line["messages"] if "weight" in one] for line in found]
     assert said == [[("2", 1), ("4", 1)], [("2", 0), ("6", 1)]]
+
+
+def test_a_line_for_each_turn(tmp_path: Path) -> None:
+    first, second = written(tmp_path, [taken(answered("s", "Three."), 0.5)], form=TURNS)[0]
+    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+    assert [message["role"] for message in second["prompt"]] == ["system", "user", "assistant", "tool"]
+    assert second["completion"] == [{"role": "assistant", "content": "Three."}]
+    assert first["completion"][0]["tool_calls"][0]["function"]["arguments"] == '{"c":  "ls \\u00e9"}'
+    assert [line["metadata"]["call_ids"] for line in (first, second)] == [["s-c0"], ["s-c1"]]
+    same = [taken(answered(name, "x")) for name in ("a", "b")]
+    found, context = written(tmp_path, same, TextOptions(dedup=True), TURNS)
+    assert (len(found), context.account.texts) == (2, {"lines": 2, "written already": 2})
+
+
+def test_what_chat_cannot_say_is_counted(tmp_path: Path) -> None:
+    talk = Talk(Dialect.MESSAGES)
+    talk.say("user", "Do it.")
+    talk.ask(ToolUse("t1", "bash", "{}"))
+    talk.say("tool", ToolResult("t1", (Text("no"),), is_error=True))
+    talk.ask(Text("It failed."))
+    _, context = written(tmp_path, [taken(talk)])
+    assert context.account.texts == {"lines": 1, "parts that chat says in another way, or not": 1}
 
 
 def test_the_best_of_a_group(tmp_path: Path) -> None:
@@ -162,3 +187,9 @@ def test_each_sampled_turn_has_weight_once_and_its_arguments_byte_for_byte(
         for message in weighed
     ]
     assert sorted(told_back) == sorted(meant)
+    turns, _ = written(tmp_path_factory.mktemp("turns"), [taken(talk)], form=TURNS)
+    alone = [line["completion"][0] for line in turns]
+    assert sorted(
+        (message["content"] or "", [use["function"]["arguments"] for use in message.get("tool_calls", ())])
+        for message in alone
+    ) == sorted(meant)

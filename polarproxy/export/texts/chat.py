@@ -27,8 +27,6 @@ class Written:
     """Messages of chat, and how much of what was said they do not say."""
 
     messages: list[Json]
-    opening: int
-    """How many of them stand before the first one that the model sampled."""
     losses: int
 
 
@@ -38,18 +36,16 @@ def write_messages(lines: Iterable[Line], *, weights: bool = True) -> Written:
     With `weights`, each message of an assistant has a `weight`: 1 where the model sampled it there and it may be trained,
     0 where it is context.
     """
-    writer, opening = Writer(engine=True), None
+    writer = Writer(engine=True)
     messages: list[Json] = []
     for line in lines:
-        if line.turn is not None and opening is None:
-            opening = len(messages)
         for message in writer.write([line.message]):
             if "reasoning" in message:
                 message[REASONING] = message.pop("reasoning")
             if weights and message["role"] == "assistant":
                 message["weight"] = int(line.turn is not None and line.turn.trained)
             messages.append(message)
-    return Written(messages, len(messages) if opening is None else opening, len(writer.losses))
+    return Written(messages, len(writer.losses))
 
 
 def write_tools(tools: Sequence[Tool]) -> list[Json]:

@@ -8,21 +8,25 @@ sampled text. Columns that trainers do not know stand in `metadata`.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.export.records import write_lines
-from polarproxy.export.texts.chat import write_messages, write_tools
+from polarproxy.export.texts.chat import Json, write_messages, write_tools
 from polarproxy.export.texts.choosing import LINES, best, cached, dialogues_of, groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from polarproxy.export.format import Context, Taken
     from polarproxy.export.texts.dialogues import Dialogue
     from polarproxy.model import Session
+    from polarproxy.trajectory.branches import Turn
+
+CONVERSATIONS, TURNS = "conversations", "turns"
+FORMS = (CONVERSATIONS, TURNS)
 
 
 class Metadata(msgspec.Struct, omit_defaults=False):
@@ -39,23 +43,39 @@ class Metadata(msgspec.Struct, omit_defaults=False):
 
 
 class Conversation(msgspec.Struct):
-    """One line."""
+    """One line of the form `conversations`."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
+    messages: list[Json]
+    tools: list[Json]
     metadata: Metadata
 
-    @property
-    def said(self) -> bytes:
-        """What is said in it, whoever said it: equal for conversations that are the same."""
-        return msgspec.json.encode((self.messages, self.tools))
+
+class Answer(msgspec.Struct):
+    """One line of the form `turns`: the loss of a trainer that knows no weights is on what was sampled alone."""
+
+    prompt: list[Json]
+    completion: list[Json]
+    tools: list[Json]
+    metadata: Metadata
 
 
-def conversation(dialogue: Dialogue, session: Session) -> Conversation:
-    """A dialogue as a line."""
-    written = write_messages(dialogue.lines)
-    calls = [turn.node.captured.call for turn in dialogue.branch.turns]
-    metadata = Metadata(
+def conversation(dialogue: Dialogue, session: Session, messages: list[Json]) -> Conversation:
+    """A dialogue as a line; `messages` are its lines in chat."""
+    return Conversation(messages, write_tools(dialogue.tools), _metadata(dialogue, session, dialogue.branch.turns))
+
+
+def answers(dialogue: Dialogue, session: Session) -> Iterator[Answer]:
+    """A line for each turn of a dialogue that is trained in it."""
+    for place, line in enumerate(dialogue.lines):
+        if line.turn is not None and line.turn.trained:
+            messages = write_messages(dialogue.lines[: place + 1], weights=False).messages
+            metadata = _metadata(dialogue, session, (line.turn,))
+            yield Answer(messages[:-1], messages[-1:], write_tools(dialogue.tools), metadata)
+
+
+def _metadata(dialogue: Dialogue, session: Session, turns: Sequence[Turn]) -> Metadata:
+    calls = [turn.node.captured.call for turn in turns]
+    return Metadata(
         session_id=session.session_id,
         task_id=session.task_id,
         group_id=session.group_id,
@@ -65,26 +85,42 @@ def conversation(dialogue: Dialogue, session: Session) -> Conversation:
         branch_index=dialogue.branch.index,
         call_ids=[call.call_id for call in calls],
     )
-    return Conversation(written.messages, write_tools(dialogue.tools), metadata)
 
 
 def write_sft(path: Path, sessions: Iterable[Taken], context: Context) -> None:
-    """A conversation for each branch in which something is trained."""
-    write_lines(path, _conversations(sessions, context))
+    """A conversation for each branch in which something is trained, or a line for each turn."""
+    write_lines(path, _chosen(sessions, context))
 
 
-def _conversations(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation]:
-    options, told, reading = context.texts, context.account.texts, cached(context.reading)
+def _chosen(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation | Answer]:
+    options, told = context.texts, context.account.texts
     seen: set[bytes] = set()
+    for line in _lines(sessions, context):
+        if options.dedup:
+            digest = _said(line)
+            if digest in seen:
+                told["written already"] += 1
+                continue
+            seen.add(digest)
+        told[LINES] += 1
+        yield line
+
+
+def _lines(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation | Answer]:
+    reading = cached(context.reading)
     for group in groups(sessions):
-        for taken in best(group, options.best_of, context.account):
+        for taken in best(group, context.texts.best_of, context.account):
             for dialogue in dialogues_of(taken, context, reading):
-                line = conversation(dialogue, taken.session)
-                digest = blake2b(line.said, digest_size=16).digest() if options.dedup else b""
-                if digest in seen:
-                    told["written already"] += 1
-                    continue
-                if options.dedup:
-                    seen.add(digest)
-                told[LINES] += 1
-                yield line
+                written = write_messages(dialogue.lines)
+                if written.losses:
+                    context.account.texts["parts that chat says in another way, or not"] += written.losses
+                if context.form == TURNS:
+                    yield from answers(dialogue, taken.session)
+                else:
+                    yield conversation(dialogue, taken.session, written.messages)
+
+
+def _said(line: Conversation | Answer) -> bytes:
+    """A digest of what is said, whoever said it."""
+    said = (line.messages,) if isinstance(line, Conversation) else (line.prompt, line.completion)
+    return blake2b(msgspec.json.encode((said, line.tools)), digest_size=16).digest()
