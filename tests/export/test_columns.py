@@ -28,10 +28,10 @@ def value(sample: Sample, name: str) -> Any:
 
 @given(rows())
 def test_an_arrow_table_is_its_rows(samples: list[Sample]) -> None:
-    table, tables = to_arrow(samples), Tables()
-    # In memory that held others before.
-    tables.of([*samples, *samples])
-    assert tables.of(samples).equals(table) or any(np.isnan(row.rollout_logprobs).any() for row in samples)
+    tables = Tables()
+    # In memory that held others before, fewer and more of them.
+    for others in (samples[:1], samples[::-1] * 2):
+        tables.of(others)
     table = tables.of(samples)
     assert table.schema == SCHEMA
     for name, _ in ARRAYS:

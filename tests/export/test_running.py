@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from polarproxy.export.format import Context, Format, Taken
 from polarproxy.export.options import Options
 from polarproxy.export.plan import Layout, read_splits
 from polarproxy.export.running import Job, Outcome, run
+from polarproxy.export.texts.options import TextOptions
 from polarproxy.model import CallKind, Label, Reward, Session
 from polarproxy.store.repository import Repository
 from tests.trajectory.build import WHEN
@@ -122,10 +124,13 @@ def test_an_export_of_which_nothing_is_done_leaves_nothing(store: Repository, fo
 
 def test_a_file_that_was_changed_is_written_again(store: Repository, folder: Path) -> None:
     left = broken_off(store, folder, 3)
-    (left / "rows-00001-of-00004.jsonl").write_bytes(b"{}")
+    changed = left / "rows-00001-of-00004.jsonl"
+    # Of the same size.
+    changed.write_bytes(changed.read_bytes().replace(b"[", b"{", 1))
     (left / "rows-00002-of-00004.jsonl.done").write_bytes(b"\xc1")
     assert export(store, job(folder)).kept == 1
-    assert len((folder / "rows-00001-of-00004.jsonl").read_bytes().splitlines()) == 2
+    lines = (folder / "rows-00001-of-00004.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["session_id"] for line in lines] == ["s2", "s3"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +147,19 @@ def test_another_export_starts_anew_and_says_why(store: Repository, folder: Path
     outcome = export(store, job(folder), options)
     assert (outcome.kept, outcome.anew is not None and said in outcome.anew) == (0, True)
     assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["kind", "form", "layout", "texts"])
+def test_another_job_starts_anew(store: Repository, folder: Path, name: str) -> None:
+    broken_off(store, folder, 2)
+    others: dict[str, Any] = {
+        "kind": replace(JSONL, name="other"),
+        "form": "other",
+        "layout": Layout(shards=SHARDS, shuffle=1),
+        "texts": TextOptions(dedup=True),
+    }
+    outcome = run(Collection(store, Options()), replace(job(folder), **{name: others[name]}), unwatched)
+    assert (outcome.kept, outcome.anew) == (0, "its options were others")
 
 
 def test_a_reward_that_was_set_since_starts_it_anew(store: Repository, folder: Path) -> None:
@@ -207,6 +225,7 @@ def test_long_rows_are_cut_and_counted(store: Repository, folder: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from dataclasses import replace
 from polarproxy.export.collect import Collection
 from polarproxy.export.crediting import unwatched
