@@ -10,13 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from multidict import CIMultiDict
 
 from polarproxy.model import CallStatus, Dialect
-from polarproxy.proxy import joining
-from polarproxy.proxy.joining import SharedOutlet
-from polarproxy.proxy.outlet import HttpOutlet
-from polarproxy.proxy.replies import Refusal
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, IDS, Answer, Rig, Starter, until
 from tests.proxy.speak import QUESTIONS, Question
@@ -225,78 +220,6 @@ async def test_a_request_that_cannot_be_read_is_refused_as_ever(start: Starter) 
     assert (await rig.ask(b"{", headers=attempt(0))).status == straight.status
 
 
-class Slow(HttpOutlet):
-    """A client that does not read."""
-
-    def __init__(self) -> None:
-        self.given_up = asyncio.Event()
-
-    async def write(self, data: bytes) -> None:
-        await self.given_up.wait()
-        raise ConnectionResetError
-
-    def abort(self) -> None:
-        self.given_up.set()
-
-    @property
-    def open(self) -> bool:
-        return not self.given_up.is_set()
-
-
-class Heard:
-    """What one client was told."""
-
-    open = True
-
-    def __init__(self) -> None:
-        self.said: list[bytes] = []
-
-    async def begin(self, head: CIMultiDict[str]) -> None:
-        self.said.append(b"begin")
-
-    async def write(self, data: bytes) -> None:
-        self.said.append(data)
-
-    async def end(self, data: bytes) -> None:
-        self.said.append(data)
-
-    async def answer(self, status: int, head: object, body: bytes) -> None:
-        await self.end(body)
-
-    async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
-        await self.end(b"refused")
-
-    async def break_off(self, last: bytes) -> None:
-        await self.end(last)
-
-
-async def test_a_first_client_that_does_not_read_holds_nobody_up() -> None:
-    shared, heard = SharedOutlet(Slow()), Heard()
-    telling = asyncio.create_task(shared.write(b"one"))
-    await asyncio.sleep(0)
-    shared.listening += 1
-    shared.hurry()
-    await asyncio.wait_for(telling, 10)
-    await shared.write(b"two")
-    await shared.end(b"three")
-    await shared.hear(heard, lambda: True)
-    assert heard.said == [b"one", b"two", b"three"]
-
-
-async def test_a_first_client_that_stops_reading_is_let_go_while_others_listen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(joining, "_PATIENCE_S", 0.01)
-    slow, heard = Slow(), Heard()
-    shared = SharedOutlet(slow)
-    shared.listening += 1
-    await asyncio.wait_for(shared.write(b"one"), 10)
-    assert (slow.given_up.is_set(), shared.open) == (True, False)
-    await shared.end(b"two")
-    assert await shared.hear(heard, lambda: True)
-    assert heard.said == [b"one", b"two"]
-
-
 async def test_a_client_may_ask_again_on_the_connection_of_its_first_try(start: Starter) -> None:
     """One answer to one request: nothing else is left on the connection."""
     rig = await start(always(REPLY))
@@ -307,14 +230,3 @@ async def test_a_client_may_ask_again_on_the_connection_of_its_first_try(start: 
                 assert response.status == 200
                 assert (await response.read()).endswith(b"data: [DONE]\n\n" if body is STREAM else b"}")
     assert len(await rig.recorded(6)) == 6
-
-
-async def test_a_long_reply_is_kept_only_for_those_who_listen() -> None:
-    shared = SharedOutlet(HttpOutlet.__new__(HttpOutlet))
-    shared.leave()
-    piece = bytes(1 << 20)
-    await shared.write(piece)
-    assert (shared.whole, len(shared._said)) == (True, 1)
-    for _ in range(3):
-        await shared.write(piece)
-    assert (shared.whole, shared._said) == (False, [])
