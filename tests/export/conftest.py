@@ -54,3 +54,10 @@ def store(repository: Repository, fill: Fill) -> Repository:
         calls = [call(0, [1], Said([2])), call(1, [1, 2, 3], Said([4, 5]))]
         fill(made, calls, Reward(float(place % 2)))
     return repository
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "out"
+    made.mkdir()
+    return made
