@@ -123,10 +123,12 @@ async def test_what_is_planted_in_the_working_copy(tmp_path: Path, fresh: bool) 
         "work.py": BAD,
         "unittest.py": "raise SystemExit(0)\n",
         "json.py": "raise SystemExit(0)\n",
+        "fractions.py": "raise SystemExit(0)\n",
         "sitecustomize.py": "import os; os._exit(0)\n",
         "test_work.py": "",
     }
-    reward = await judged(tmp_path, planted, UNITTEST | {"fresh": fresh})
+    ask = UNITTEST | {"fresh": fresh, "files": {"test_work.py": "import fractions\n" + TESTS}}
+    reward = await judged(tmp_path, planted, ask)
     assert parts(reward) == {"passed": 0.0, "tests_passed": 1.0, "tests_failed": 1.0}
 
 

@@ -1,6 +1,8 @@
 """The task service over HTTP: submit, look, listen, cancel, and being called back."""
 
 import asyncio
+import hashlib
+import hmac
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -181,6 +183,11 @@ async def test_being_called_back(tmp_path: Path) -> None:
             assert delivery == task["task_id"]
         told = json.loads(got[0][3])
         assert (told["state"], told["usable"], told["sessions"][0]["status"]) == ("done", 1, "completed")
+
+
+def test_a_signature_is_what_the_documentation_says() -> None:
+    digest = hmac.new(b"key", b"17.{}", hashlib.sha256).hexdigest()
+    assert sign("key", "17", b"{}") == f"sha256={digest}"
 
 
 async def test_nobody_hears(tmp_path: Path) -> None:
