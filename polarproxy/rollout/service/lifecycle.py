@@ -103,7 +103,7 @@ class Lifecycle:
     async def _made(self, request: TaskRequest, runtimes: AsyncExitStack) -> Runtime:
         async with self._init:
             runtime = await self._workshop.runtime(request)
-        runtimes.push_async_callback(runtime.stop)
+        runtimes.push_async_callback(_stopped, runtime)
         return runtime
 
     async def _work(self, order: Order, verdict: Verdict, runtime: Runtime, fresh: _Fresh) -> HarnessEnd:
@@ -203,6 +203,12 @@ def _evidence(
         metadata=tuple(sorted(request.metadata.items())),
     )
     return Evidence(session, request.instruction, done.ended, runtime, fresh, records.transcript)
+
+
+async def _stopped(runtime: Runtime) -> None:
+    # A folder that cannot be removed is left lying; what the rollout came to stands all the same.
+    with suppress(OSError):
+        await runtime.stop()
 
 
 async def _ended(task: asyncio.Task[Runtime]) -> None:

@@ -130,6 +130,10 @@ class Runner:
         except asyncio.CancelledError:
             if not self._abandoned and key not in self._skipped:
                 await undisturbed(self._in_thread(self._store.give_back, *key))
+        except Exception as error:  # noqa: BLE001 - a fault of ours costs this rollout, which must not run for ever
+            lost = Verdict()
+            lost.fail(SessionStatus.INFRA_ERROR, f"polarproxy failed: {error!r}")
+            await undisturbed(self._end(rollout, lost, await self._request(rollout.task_id)))
         finally:
             self._skipped.discard(key)
             del self._active[key]

@@ -9,7 +9,9 @@ from sqlalchemy.exc import OperationalError
 
 from polarproxy.errors import ProxyRefused
 from polarproxy.model import Reward, SessionStatus
+from polarproxy.rollout.runtimes.local import LocalRuntime
 from polarproxy.rollout.service.gateway import Gateway
+from polarproxy.rollout.service.lifecycle import Lifecycle
 from polarproxy.store.database import open_database
 from polarproxy.store.ownership import Ownership
 from polarproxy.store.task_rows import RolloutState, TaskState
@@ -153,3 +155,35 @@ async def test_those_who_fail_together_all_hear_of_it(tmp_path: Path) -> None:
         ends = (gateway.close_session(f"s{number}", SessionStatus.ABORTED) for number in range(5))
         found = await asyncio.gather(*ends, return_exceptions=True)
         assert [type(one) for one in found] == [ProxyRefused] * 5
+
+
+async def test_a_runtime_that_cannot_be_removed_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with service(tmp_path, running=False) as made:
+        stop = LocalRuntime.stop
+
+        async def stop_badly(runtime: LocalRuntime) -> None:
+            await stop(runtime)
+            raise OSError(9, "Bad file descriptor")
+
+        monkeypatch.setattr(LocalRuntime, "stop", stop_badly)
+        task = made.submit(evaluator=SAID)
+        async with asyncio.timeout(60):
+            await made.runner.run(until_done=True)
+        (one,) = made.store.rollouts(task)
+        assert one.outcome is not None
+        assert (one.outcome.status, one.outcome.reward, one.attempts) == (SessionStatus.COMPLETED, 1.0, 1)
+
+
+async def test_a_fault_of_an_executor_ends_the_rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with service(tmp_path, running=False) as made:
+
+        async def broken(_self: Lifecycle, _order: object) -> None:
+            raise RuntimeError("oh")
+
+        monkeypatch.setattr(Lifecycle, "run", broken)
+        task = made.submit(evaluator=SAID)
+        async with asyncio.timeout(60):
+            await made.runner.run(until_done=True)
+        (one,) = made.store.rollouts(task)
+        assert one.outcome is not None
+        assert (one.outcome.status, one.attempts) == (SessionStatus.INFRA_ERROR, 2)
