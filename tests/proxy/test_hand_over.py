@@ -81,3 +81,12 @@ async def test_some_routes_are_for_everybody(start: Starter, method: str, path: 
     rig = await start(auth="required")
     answer = await rig.send(method, rig.base + path)
     assert answer.status == (401 if (method, path) == ("GET", "/api/hello") else status)
+
+
+async def test_a_declined_upgrade_ends_its_connection(start: Starter) -> None:
+    """What the client asks next is for the other server."""
+    rig = await start(auth="required")
+    async with connected(rig) as peer:
+        await peer.say(b"GET /v1/responses HTTP/1.1\r\nHost: h\r\n" + UPGRADE + b"\r\n")
+        answer = await peer.answer()
+        assert (answer.status, answer.headers["connection"], await peer.rest()) == (401, "close", b"")
