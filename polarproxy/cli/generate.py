@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
-import uvloop
 
 from polarproxy.cli.accounts import print_account
 from polarproxy.cli.cluster import cluster
@@ -65,7 +64,8 @@ def generate(
     place = _prepared(read, job.parent)
     with only_proxy(place.settings):
         if runner == "local":
-            finished = uvloop.run(run_job(place))
+            # Not uvloop: it closes the pipe of a program a second time, by when the number may be another file's.
+            finished = asyncio.run(run_job(place))
         else:
             with cluster(ray_address) as nodes:
                 finished = asyncio.run(run_job(place, nodes))

@@ -25,6 +25,8 @@ from polarproxy.store.database import open_database, parse_url, sqlite_file
 from polarproxy.store.migrate import upgrade
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from polarproxy.cli.workers import Worker
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.upstream import Upstream
@@ -126,10 +128,16 @@ def serve(
     }
     settings = load(flags, config)
     if settings.workers > 1:
-        uvloop.run(_serve(settings, _one_of_several(settings)))
+        _run(settings, _serve(settings, _one_of_several(settings)))
         return
     with only_proxy(settings):
-        uvloop.run(_serve(settings))
+        _run(settings, _serve(settings))
+
+
+def _run(settings: Settings, serving: Coroutine[None, None, None]) -> None:
+    """A proxy that starts programs does without uvloop: that closes the pipe of a program a second time, by when the number
+    may be that of another file."""
+    (asyncio.run if settings.rollouts else uvloop.run)(serving)
 
 
 def _one_of_several(settings: Settings) -> Worker:
