@@ -137,8 +137,9 @@ def test_a_fixture_holds_nothing_that_others_wrote(harness: str) -> None:
 
 def test_the_fixtures_are_small() -> None:
     files = sorted(FOLDER.iterdir())
-    # The archive is a session made of such requests, for the guide (`tests.harnesses.example`).
+    # The archive is a session made of such requests, for the guide (`tests.harnesses.example`); the trees are what the
+    # runs are rebuilt into.
     assert [file.name for file in files] == sorted(
-        ["claude-code-session.polar", *(f"{name}.jsonl.zst" for name in NAMES)]
+        ["claude-code-session.polar", "trees.json", *(f"{name}.jsonl.zst" for name in NAMES)]
     )
     assert sum(file.stat().st_size for file in files) < 1_500_000
