@@ -45,7 +45,7 @@ def test_wrong_use_is_2(polarproxy: Command, db: str, arguments: tuple[str, ...]
 
 def test_two_components_of_one_name_are_told_in_a_sentence(polarproxy: Command, db: str) -> None:
     done = polarproxy("reward", "set", "good", "1", "--component", "a=1", "--component", "a=2", "--db", db)
-    assert done.err.startswith("error: a reward has two components of one name")
+    assert done.err.startswith("error: session good: a reward has two components of one name")
 
 
 def test_a_model_that_is_not_there_is_2_and_leaves_no_folder(polarproxy: Command) -> None:
