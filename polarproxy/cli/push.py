@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -32,6 +33,13 @@ _LATER = frozenset((408, 425, 429))
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _SAID = 500
 """Letters of a refusal that are shown."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Elsewhere the batch would be asked for by GET, without its rows, and a 200 to that would pass for its being taken."""
+
+    def redirect_request(self, *_arguments: object) -> None:
+        """Never: the 30x is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Trainer:
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(self.url, method="POST", data=body, headers=headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
         try:
             with opener.open(request, timeout=self.timeout) as answer:
                 answer.read()
@@ -83,6 +91,8 @@ class Trainer:
             return f"it answered {error.code} {said or error.reason}"
         except (urllib.error.URLError, OSError) as error:
             return f"it cannot be reached: {getattr(error, 'reason', error)}"
+        except http.client.HTTPException as error:
+            return f"its answer is no HTTP, or breaks off: {error!r}"
         return None
 
 

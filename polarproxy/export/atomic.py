@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager, suppress
+from glob import escape
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadExport
@@ -12,9 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_STALE_S = 600.0
+"""Whoever still writes has written by then: names of processes are those of one machine, and a folder may be of several."""
+
 
 def check_target(path: Path) -> None:
-    """Raises `BadExport` when something is there that a file must not take the place of: a device, a pipe, a folder."""
+    """Raises `BadExport` when something is there that a file must not take the place of: a device, a pipe, a folder; and for a
+    name that no report can hold."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError as error:
+        raise BadExport(f"{path.name!a} cannot be written: a name must be UTF-8; name another file") from error
     if path.exists() and not path.is_file():
         raise BadExport(
             f"{path} cannot be written: there is something already that is no regular file (a folder, a device, a pipe);"
@@ -26,6 +36,7 @@ def check_target(path: Path) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, moved there when the block ends well. Raises `BadExport` when that cannot be."""
     check_target(path)
+    _clear(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
@@ -38,3 +49,23 @@ def whole_file(path: Path) -> Iterator[Path]:
         # Gone already when all went well; never there when its folder is none.
         with suppress(FileNotFoundError, NotADirectoryError):
             temporary.unlink()
+
+
+def _clear(path: Path) -> None:
+    """Deletes what killed processes left beside `path`: nobody else ever would, and it may be as large as the file."""
+    for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
+        process = left.name.removesuffix(".tmp").rpartition(".")[2]
+        # Others may be clearing, too, or the file may be another's.
+        with suppress(OSError):
+            if process.isdecimal() and not _is_alive(int(process)) and time.time() - left.stat().st_mtime > _STALE_S:
+                left.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True

@@ -116,6 +116,11 @@ class Where:
 def read_where(texts: Sequence[str]) -> Where:
     """The terms of these texts, all of which must hold; raises `BadExport`, which names the nearest key or value."""
     text = " ".join(texts).strip()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        # The report repeats it.
+        raise BadExport(f"--where must be UTF-8, and {text!a} is not") from error
     terms, at = [], 0
     while at < len(text):
         found = _TERM.match(text, at)
@@ -157,7 +162,7 @@ def _value(key: str, word: str) -> Value:
         wanted = {TIME: "a date (2026-11-01) or a time (2026-11-01T08:00Z)", "version": "a whole number"}
         raise BadExport(f"--where {key}: {word!r} is not {wanted.get(key, 'a finite number')}") from error
     known = _NAMES.get(key)
-    if known is not None and not any(fnmatchcase(name, word) for name in known):
+    if known is not None and not any(_fits(name, word) for name in known):
         near = get_close_matches(word, known, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise BadExport(f"--where {key}: there is no {key} {word!r}; {hint}There are: {', '.join(known)}")
@@ -170,6 +175,11 @@ def _time(word: str) -> Value:
         return date.fromisoformat(word)
     moment = datetime.fromisoformat(word)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _fits(found: str, pattern: str) -> bool:
+    """Brackets are themselves: names of tasks have them (`test_add[1-2]`), and only `*` and `?` are promised."""
+    return fnmatchcase(found, pattern.replace("[", "[[]"))
 
 
 def _is_reward(key: str) -> bool:
@@ -193,7 +203,7 @@ def _equal(found: Value | None, value: Value | None) -> bool:
     if found is None or value is None:
         return found is value
     if isinstance(found, str) and isinstance(value, str):
-        return fnmatchcase(found, value)
+        return _fits(found, value)
     low, high = _measured(found, value)
     return low == high
 

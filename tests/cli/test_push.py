@@ -17,7 +17,7 @@ from polarproxy.store.repository import Repository
 from tests.cli.command import Command
 
 Answer = Callable[[int], int]
-"""The status of the answer to the request of this number."""
+"""The status of the answer to the request of this number; 0: something that is no HTTP."""
 
 
 @dataclass
@@ -36,10 +36,21 @@ def trainer(answer: Answer) -> Iterator[Trainer]:
             made.got.append((dict(self.headers.items()), body))
             status = answer(len(made.got))
             said = b"" if status == 200 else b"not [now]"
+            if status == 0:
+                self.close_connection = True
+                self.wfile.write(b"good morning\r\n\r\n")
+                return
             self.send_response(status)
+            self.send_header("Location", "/elsewhere")
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
             self.wfile.write(said)
+
+        def do_GET(self) -> None:
+            """What a page says to whoever asks for it."""
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def log_message(self, *_arguments: object) -> None:
             """Says nothing."""
@@ -118,6 +129,23 @@ def test_what_is_not_taken_is_given_back(
     with trainer(lambda _: 200) as other:
         assert polarproxy("push", "--to", other.url, "--db", db).code == 0
     assert other.got[0][1] == there.got[0][1]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_takes_no_batch(polarproxy: Command, db: str, closed: Leases, status: int) -> None:
+    with trainer(lambda _: status) as there:
+        failed = polarproxy("push", "--to", there.url, "--db", db)
+    assert (failed.code, len(there.got)) == (1, 1)
+    assert f"refused batch {there.got[0][0]['X-Polarproxy-Batch']} with {status}" in failed.err.replace("\n", " ")
+    assert closed.consumers() == [Consumer("default", 1, 0, 0)]
+
+
+def test_an_answer_that_is_none_is_no_answer(polarproxy: Command, db: str, closed: Leases) -> None:
+    with trainer(lambda number: 0 if number == 1 else 200) as there:
+        done = polarproxy("push", "--to", there.url, "--db", db)
+    assert (done.code, len(there.got)) == (0, 2), done.err
+    assert "no HTTP" in done.out
+    assert closed.consumers()[0].acked == 1
 
 
 def test_nobody_there(polarproxy: Command, db: str, closed: Leases) -> None:

@@ -1,6 +1,9 @@
 """A file is there whole, or not at all, and nothing is left lying about."""
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,40 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
         write(tmp_path / "rows.jsonl")
     assert (tmp_path / "rows.jsonl").is_fifo()
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def ended() -> int:
+    """The number of a process that is over."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(timeout=60)
+    return process.pid
+
+
+def left(folder: Path, name: str, process: object, age: float) -> Path:
+    path = folder / f".{name}.{process}.tmp"
+    path.write_bytes(b"half")
+    then = time.time() - age
+    os.utime(path, (then, then))
+    return path
+
+
+def test_what_a_killed_process_left_is_deleted(tmp_path: Path) -> None:
+    """Not what is younger, is written by somebody who lives, belongs to another file, or is none of ours."""
+    gone = ended()
+    old = left(tmp_path, "[x]*.jsonl", gone, 3600)
+    kept = {
+        left(tmp_path, "[x]*.jsonl", ended(), 5),
+        left(tmp_path, "[x]*.jsonl", os.getpid() if os.getppid() < 2 else os.getppid(), 3600),
+        left(tmp_path, "x.jsonl", gone, 3600),
+        left(tmp_path, "[x]*.jsonl", "notes", 3600),
+        left(tmp_path, "[x]*.jsonl", 10**30, 3600),
+    }
+    write(tmp_path / "[x]*.jsonl")
+    assert not old.exists()
+    assert set(tmp_path.iterdir()) == kept | {tmp_path / "[x]*.jsonl"}
+
+
+def test_a_name_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadExport, match=r"'rows\\udcff\.jsonl' cannot be written: a name must be UTF-8"):
+        write(tmp_path / "rows\udcff.jsonl")
+    assert list(tmp_path.iterdir()) == []

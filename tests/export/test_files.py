@@ -4,6 +4,7 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -191,3 +192,29 @@ def test_no_rows_are_empty_tensors(tmp_path: Path) -> None:
 
     write(tmp_path / "rows.pt", TORCH, [])
     assert tuple(torch.load(tmp_path / "rows.pt", weights_only=True)["input_ids"].shape) == (0, 0)
+
+
+EMPTY = [
+    (kind, form) for kind in FORMATS if "torch" in kind.modules and kind is not TORCH for form in kind.forms or (None,)
+]
+
+
+@needs_torch
+@pytest.mark.parametrize(("kind", "form"), EMPTY, ids=lambda one: getattr(one, "name", one))
+def test_no_rows_are_a_file_of_every_trainer(tmp_path: Path, kind: Format, form: str | None) -> None:
+    """One shard of many may have none, which is no reason to lose the others."""
+    import torch
+
+    for name, rows in (("none", []), ("some", SAMPLES[:1])):
+        write_file(tmp_path / name, kind, taken(rows), context(form))
+    none, some = (_tensors_of(torch.load(tmp_path / name, weights_only=True)) for name in ("none", "some"))
+    assert {name: value.dtype for name, value in none.items()} == {name: value.dtype for name, value in some.items()}
+    assert all(len(value) == 0 for value in none.values())
+
+
+def _tensors_of(content: Any) -> dict[str, Any]:
+    """Those of a batch; formats that are lists of rows have none."""
+    import torch
+
+    named = content.get("tensors", content) if isinstance(content, dict) else {}
+    return {name: value for name, value in named.items() if torch.is_tensor(value)}

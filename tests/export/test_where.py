@@ -40,6 +40,8 @@ BARE = Session("s2", datetime(2026, 11, 2, tzinfo=timezone(timedelta(hours=2))))
         ("harness=codex and task = math-1", True, False),
         ("HARNESS==codex", True, False),
         ("session=s?", True, True),
+        ("session=[s]1", False, False),
+        ("session!=[!x]*", True, True),
         ("status=completed,timeout", True, False),
         ("group=math", True, False),
         ("time>=2026-11-01", True, True),
@@ -146,3 +148,16 @@ def test_a_quoted_name_is_that_name(name: str, other: str) -> None:
     where = read_where([f'task="{name}"'])
     assert where.session(replace(ONE, task_id=name))
     assert where.session(replace(ONE, task_id=other)) == (name == other)
+
+
+@given(st.text("ab[]!-]^{}().+\\$", min_size=1, max_size=8))
+def test_a_name_without_wildcards_is_itself_and_no_other(name: str) -> None:
+    own, other = replace(ONE, task_id=name), replace(ONE, task_id=f"{name}a")
+    where, without = read_where([f'task="{name}"']), read_where([f'task!="{name}"'])
+    assert (where.session(own), where.session(other)) == (True, False)
+    assert (without.session(own), without.session(other)) == (False, True)
+
+
+def test_what_no_report_could_repeat_is_refused() -> None:
+    with pytest.raises(BadExport, match="must be UTF-8"):
+        read_where(["session!=\udcff"])

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from polarproxy.errors import BadExport
 from polarproxy.export.canonical import REPORT_KEY
 from polarproxy.export.format import Format, rows_of
 from polarproxy.export.records import chunks, write_lines
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from polarproxy.batch.sample import Sample
     from polarproxy.export.format import Context, Taken
 
 TRL_SCHEMA = pa.schema(
@@ -105,25 +103,17 @@ def write_openrlhf(path: Path, sessions: Iterable[Taken], context: Context) -> N
 
 def write_nemo_rl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """A list of `DatumSpec`s, or the padded batch that the policy trains on."""
-    rows = list(rows_of(sessions))
-    _save(path, to_nemo_rl_train(_some(rows)) if context.form == "train" else to_nemo_rl(rows))
+    rows = rows_of(sessions)
+    _save(path, to_nemo_rl_train(rows) if context.form == "train" else to_nemo_rl(rows))
 
 
 def write_verl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """The arguments of `DataProto.from_dict`, or a list of the rows of the tensordict form."""
-    rows = list(rows_of(sessions))
+    rows = rows_of(sessions)
     if context.form == "tensordict":
         return _save(path, to_verl_rows(rows))
-    batch = to_verl(_some(rows))
+    batch = to_verl(rows)
     return _save(path, {"tensors": batch.tensors, "non_tensors": batch.non_tensors, "meta_info": batch.meta_info})
-
-
-def _some(rows: list[Sample]) -> list[Sample]:
-    if not rows:
-        raise BadExport(
-            "there are no rows to make a batch of; `polarproxy export` with another format shows the report"
-        )
-    return rows
 
 
 def _save(path: Path, content: Any) -> None:

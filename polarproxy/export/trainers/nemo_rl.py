@@ -51,6 +51,8 @@ TRAIN_SCALARS: tuple[Field[Row], ...] = (
     Field("input_lengths", lambda row: len(row.token_ids), "int64 [B]"),
     Field("sample_mask", lambda row: np.float32(row.sample.loss_weight), "float32 [B]; the row's weight"),
 )
+_WHOLE_NUMBERS = ("input_ids", "token_mask", "input_lengths")
+"""int64; the rest of the batch is float32."""
 
 
 def _messages(row: Row) -> list[dict[str, Any]]:
@@ -97,18 +99,22 @@ def to_nemo_rl(samples: Iterable[Sample]) -> list[dict[str, Any]]:
 
 def to_nemo_rl_train(samples: Iterable[Sample], pad_token_id: int = 0) -> dict[str, NDArray[Any]]:
     """The batch that the policy trains on, less what it computes itself (`prev_logprobs`, `reference_policy_logprobs`). B rows,
-    the longest of S tokens; `advantages` is missing unless all rows have them. There must be a row."""
+    the longest of S tokens, of no rows `[0, 0]`; `advantages` is missing unless all rows have them."""
     rows = list(rows_of(samples))
-    size = max(len(row.token_ids) for row in rows)
+    size = max((len(row.token_ids) for row in rows), default=0)
     batch = {}
     for field in TRAIN:
         values = [field.of(row) for row in rows]
         if all(value is not None for value in values):
-            array = np.full((len(rows), size), pad_token_id if field.name == "input_ids" else 0, values[0].dtype)
+            array = np.full((len(rows), size), pad_token_id if field.name == "input_ids" else 0, _kind(field))
             for place, value in enumerate(values):
                 array[place, : len(value)] = value
             batch[field.name] = array
-    return batch | {field.name: np.asarray([field.of(row) for row in rows]) for field in TRAIN_SCALARS}
+    return batch | {field.name: np.asarray([field.of(row) for row in rows], _kind(field)) for field in TRAIN_SCALARS}
+
+
+def _kind(field: Field[Row]) -> type[np.generic]:
+    return np.int64 if field.name in _WHOLE_NUMBERS else np.float32
 
 
 def from_nemo_rl(rows: Iterable[Mapping[str, Any]]) -> list[Kept]:

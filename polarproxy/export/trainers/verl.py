@@ -39,6 +39,8 @@ NON_TENSORS: tuple[Field[Row], ...] = (
 )
 PADDED = ("input_ids", "attention_mask", "position_ids")
 """Made of the padded parts, int64 [B, P + R]: ids, 1 where there is a token, and its place among them."""
+_WHOLE_NUMBERS = ("prompts", "responses", "response_mask")
+"""int64; the rest of `TENSORS` is float32."""
 
 
 def _score(row: Row) -> NDArray[np.float32] | None:
@@ -67,7 +69,7 @@ class Batch:
 
 
 def to_verl(samples: Iterable[Sample], pad_token_id: int = 0) -> Batch:
-    """One padded batch of all rows; raises `BadExport` for rows that no trainer can use. There must be a row."""
+    """One padded batch of all rows, of no rows `[0, 0]`; raises `BadExport` for rows that no trainer can use."""
     rows = list(rows_of(samples))
     parts = [filled(TENSORS, row) for row in rows]
     # In the table's order; a set would have another in every process, and so would the bytes of a file.
@@ -104,7 +106,8 @@ def to_verl_rows(samples: Iterable[Sample]) -> list[dict[str, Any]]:
 
 def _pad(values: Sequence[NDArray[Any]], name: str, pad_token_id: int) -> NDArray[Any]:
     fill = pad_token_id if name in ("prompts", "responses") else 0
-    array = np.full((len(values), max(map(len, values))), fill, values[0].dtype)
+    kind = np.int64 if name in _WHOLE_NUMBERS else np.float32
+    array: NDArray[Any] = np.full((len(values), max(map(len, values), default=0)), fill, kind)
     for place, value in enumerate(values):
         if name == "prompts":
             array[place, array.shape[1] - len(value) :] = value
