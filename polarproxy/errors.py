@@ -144,3 +144,11 @@ class RuntimeFailed(PolarproxyError):
 
 class HarnessNotInstalled(PolarproxyError):
     """A harness cannot be installed on this machine, or its packages could not be had."""
+
+
+class QueueFailed(PolarproxyError):
+    """A queue could not be reached, or did not do what was asked of it."""
+
+
+class MessageTooLarge(QueueFailed):
+    """A message is larger than its queue takes."""

@@ -120,6 +120,10 @@ class Settings:
     """Rollouts that the task service runs at once. 0: there is no task service here."""
     runtime: str = ""
     """Where its harnesses run, unless a task says otherwise. Empty: the best that works here."""
+    delegate_requests: str | None = None
+    """URL of the SQS queue from which rollouts are taken. None: they are submitted over HTTP only."""
+    delegate_responses: str | None = None
+    """URL of the SQS queue that gets the answers."""
     pause_limit: float = 600.0
     """Seconds that a request waits while generation is paused, before its client is told to come back."""
     prompts: Prompts = "template"
@@ -152,6 +156,13 @@ class Settings:
         if self.spool == "":
             raise BadSettings("spool must name a folder; leave it out for none")
         read_model_map(self.model_map)
+        self._check_delegate()
+
+    def _check_delegate(self) -> None:
+        if (self.delegate_requests is None) != (self.delegate_responses is None):
+            raise BadSettings("a delegate needs both queues: set delegate_requests and delegate_responses")
+        if self.delegate_requests is not None and not self.rollouts:
+            raise BadSettings("a delegate runs rollouts: set rollouts to how many at once")
 
     @property
     def upstreams(self) -> tuple[str, ...]:

@@ -102,3 +102,17 @@ def test_a_key_fits_into_a_header(name: str, value: str) -> None:
 def test_a_spool_has_a_name() -> None:
     with pytest.raises(BadSettings, match="spool must name a folder"):
         Settings(spool="")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"delegate_requests": "q", "rollouts": 1}, "needs both queues"),
+        ({"delegate_responses": "q", "rollouts": 1}, "needs both queues"),
+        ({"delegate_requests": "q", "delegate_responses": "r"}, "set rollouts"),
+    ],
+)
+def test_a_delegate_has_two_queues_and_runs_rollouts(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadSettings, match=why):
+        Settings(**given)
+    assert Settings(delegate_requests="q", delegate_responses="r", rollouts=1).rollouts == 1

@@ -85,7 +85,7 @@ class RolloutService:
             base, find_harnesses(own), harness_cache(), settings.runtime, partial(served, parts)
         )
         self.gateway, self._pauses = Gateway(base, admin_key(parts)), Pauses()
-        records = StoreRecords(parts.repository)
+        self.records = records = StoreRecords(parts.repository)
         lifecycle = Lifecycle(self.workshop, self.gateway, records, self._pauses, pools)
         self._over = partial(
             Runner,

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, closing
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from polarproxy.cli.delegating import delegating
 from polarproxy.cli.desks import desk
 from polarproxy.cli.rollouts import NO_TASKS, RolloutService
 from polarproxy.cli.secrets import signing_key
@@ -72,8 +73,9 @@ async def _with_tasks(parts: Parts, engine: Engine, listener: socket.socket) -> 
         async with _answering(parts, listener, NO_TASKS):
             yield
         return
-    service = RolloutService(parts, engine, base_url(listener))
-    async with _answering(parts, listener, service.routes), service.running():
+    base = base_url(listener)
+    service = RolloutService(parts, engine, base)
+    async with _answering(parts, listener, service.routes), service.running(), delegating(parts, service, base):
         yield
 
 

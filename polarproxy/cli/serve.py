@@ -78,6 +78,10 @@ def serve(
         str | None, typer.Option(help="Folder of harness recipes of your own; they come before ours.")
     ] = None,
     runtime: Annotated[str | None, typer.Option(help="Where they run, unless a task says otherwise.")] = None,
+    delegate_requests: Annotated[
+        str | None, typer.Option(help="URL of an SQS queue with rollouts of a trainer; needs --rollouts.")
+    ] = None,
+    delegate_responses: Annotated[str | None, typer.Option(help="URL of the SQS queue for the answers.")] = None,
     pause_limit: Annotated[
         float | None, typer.Option(help="Seconds that a request waits while generation is paused.")
     ] = None,
@@ -122,6 +126,8 @@ def serve(
         "rollouts": rollouts,
         "harnesses": harnesses,
         "runtime": runtime,
+        "delegate_requests": delegate_requests,
+        "delegate_responses": delegate_responses,
         "pause_limit": pause_limit,
         "prompts": prompts,
         "websocket": websocket,

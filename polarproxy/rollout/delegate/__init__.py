@@ -1,0 +1,1 @@
+"""Rollouts for a trainer that hands them out over a queue."""
