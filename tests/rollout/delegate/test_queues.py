@@ -121,15 +121,15 @@ async def test_what_is_too_large_is_said_with_the_limit(make: Make) -> None:
 
 
 async def test_a_trainer_on_sqs_gets_its_rollouts(tmp_path: Path, new_url: Callable[[int], str]) -> None:
-    with SqsQueue(new_url(262_144)) as asked, SqsQueue(new_url(4096)) as answered:
+    with SqsQueue(new_url(262_144)) as asked, SqsQueue(new_url(2048)) as answered:
         async with desk(tmp_path, asked=asked, answered=answered) as made:
             odd = "\ufffe\uffff\x01"
             response = await made.answer_to(rollout("r" + odd, evaluator={"kind": "tests", "command": ["true"]}))
             (one,) = response["rollouts"]
             assert (response["id"], one["status"], one["aggregate_reward_score"]) == ("r" + odd, "completed", 1.0)
             assert (await made.answer_to("nothing"))["type"] == "error"
-            many = await made.answer_to(rollout("many", num_samples=20))
-            assert (many["rollouts"], many["left_out"]) == ([], 20)
+            many = await made.answer_to(rollout("many", num_samples=8))
+            assert (many["rollouts"], many["left_out"]) == ([], 8)
             # Everything was acknowledged.
             await asyncio.sleep(0.7)
             assert await asked.receive(10, 60.0) == []
