@@ -38,6 +38,10 @@ class _InRuntime(_Evaluator, frozen=True, kw_only=True):
         super().check()
         if not (np.isfinite(self.timeout_s) and self.timeout_s > 0):
             raise BadReward(f"evaluator {self.title}: timeout_s must be greater than 0, not {self.timeout_s}")
+        for path in self.files:
+            # Found only later, it would look as if the harness had put something in the way.
+            if not is_inside(path):
+                raise BadReward(f"evaluator {self.title}: files are paths inside the working copy, not {path!r}")
 
 
 class Tests(_InRuntime, frozen=True, kw_only=True, tag="tests"):
@@ -101,6 +105,11 @@ class SessionCompleted(_Evaluator, frozen=True, kw_only=True, tag="session_compl
 
 
 Asked = Tests | TestMap | Program | Function | SessionCompleted
+
+
+def is_inside(path: str) -> bool:
+    """Whether the path of a file leads nowhere but into the folder that it starts from."""
+    return bool(path) and not path.startswith("/") and ".." not in path.split("/") and "\x00" not in path
 
 
 def check_all(asked: tuple[Asked, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _APPLY_S = 120.0
 _SHOWN = 500
+_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS)
+"""What goes wrong with this machine and is nobody's doing."""
 _GIT_ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "LC_ALL": "C"}
 """Nothing of anybody's configuration."""
 
@@ -61,6 +64,8 @@ class Evidence:
             try:
                 await where.put(path, text.encode())
             except RuntimeFailed as error:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno in _MACHINE:
+                    raise
                 raise Tampered(str(error)) from error
         return where
 
@@ -78,12 +83,3 @@ class Evidence:
                     raise JudgeFailed(f"the changes could not be applied afresh: {ended.stderr.strip()[-_SHOWN:]}")
             self._applied = runtime
         return self._applied
-
-
-GIT_ALONE = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CEILING_DIRECTORIES": "/",
-    "LC_ALL": "C",
-}
-"""Nothing of anybody's configuration."""

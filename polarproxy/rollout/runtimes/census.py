@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+ENDLESS = 1 << 62
 _FRESH_S = 0.3
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -72,7 +74,10 @@ def _memory(pid: int) -> int:
 
 
 def size_of(folders: list[Path]) -> int:
-    """Bytes that the folders occupy on disk. What vanishes meanwhile is not counted."""
+    """Bytes that the folders occupy on disk. What vanishes meanwhile is not counted.
+
+    A folder whose path is too long for the system counts as `ENDLESS`: only who wants to hide something makes one.
+    """
     total = 0
     ahead = [str(folder) for folder in folders]
     while ahead:
@@ -82,6 +87,7 @@ def size_of(folders: list[Path]) -> int:
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         ahead.append(entry.path)
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return ENDLESS
     return total

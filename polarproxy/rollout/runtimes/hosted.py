@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path, PurePosixPath
@@ -15,6 +13,8 @@ from polarproxy.errors import RuntimeFailed
 from polarproxy.rollout.runtimes import beneath
 from polarproxy.rollout.runtimes.budget import Budget
 from polarproxy.rollout.runtimes.census import size_of
+from polarproxy.rollout.runtimes.clearing import FOLDER, clear
+from polarproxy.rollout.runtimes.folder import RunFolder
 from polarproxy.rollout.runtimes.process import Launch, run
 from polarproxy.rollout.runtimes.protocol import StoppedBy
 from polarproxy.rollout.runtimes.sources import fill
@@ -52,7 +52,8 @@ class HostedRuntime(ABC):
     def __init__(self, spec: Spec, census: Census) -> None:
         self.spec = spec
         self.proxy = spec.proxy
-        self.folder = Path(tempfile.mkdtemp(prefix="polarproxy-run-"))
+        self._own = RunFolder()
+        self.folder = self._own.path
         self._folders = {name: self.folder / name for name in ("home", "work", "tmp")}
         self.home, self.work, self.temporary = self.seen("home"), self.seen("work"), self.seen("tmp")
         self._census = census
@@ -92,7 +93,7 @@ class HostedRuntime(ABC):
 
     async def fill(self, source: Source | None, folder: Path) -> None:
         """Puts a source into an empty folder; raises `RuntimeFailed`."""
-        await fill(source, folder)
+        await fill(source, folder, self.spec.limits.disk_mb)
 
     async def exec(
         self, command: Sequence[str], *, env: Mapping[str, str], budget: Budget, stdin: bytes = b""
@@ -158,7 +159,10 @@ class HostedRuntime(ABC):
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.to_thread(_remove, self.folder)
+        try:
+            await asyncio.to_thread(self._own.remove)
+        finally:
+            self._own.release()
 
     async def _watch(self, pid: int) -> StoppedBy | None:
         limits, use = self.spec.limits, await self._census.use(pid)
@@ -195,16 +199,8 @@ def _give(folder: Path, owner: int) -> None:
 def _empty(folder: Path) -> None:
     """An empty folder; one that is there stays the same, because a container has it mounted."""
     folder.mkdir(exist_ok=True)
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def _remove(folder: Path) -> None:
-    """Also what its programs made unreadable for their own user."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        for place, below, _ in os.walk(folder):
-            for path in (Path(place, name) for name in below):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-        shutil.rmtree(folder, ignore_errors=True)
+    at = os.open(folder, FOLDER)
+    try:
+        clear(at)
+    finally:
+        os.close(at)

@@ -11,6 +11,7 @@ from polarproxy.rollout.runtimes.apptainer import ApptainerRuntime
 from polarproxy.rollout.runtimes.bubblewrap import BubblewrapRuntime
 from polarproxy.rollout.runtimes.census import Census
 from polarproxy.rollout.runtimes.containers import DockerRuntime, PodmanRuntime
+from polarproxy.rollout.runtimes.folder import sweep
 from polarproxy.rollout.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
@@ -33,18 +34,25 @@ class Runtimes:
     def __init__(self) -> None:
         self._census = Census()
         self._works: set[str] = set()
+        self._swept = False
 
     async def start(self, kind: str, spec: Spec) -> Runtime:
         """A running runtime, to be stopped by whoever asked for it.
 
         Raises `BadSettings` when no kind has that name, `RuntimeFailed` when it cannot be started here.
         """
+        if not self._swept:
+            self._swept = True
+            await asyncio.to_thread(sweep)
         for offered in RUNTIMES:
             if offered.kind == kind:
                 if kind not in self._works and (reason := await asyncio.to_thread(offered.why_not)) is not None:
                     raise RuntimeFailed(f"the runtime {kind} cannot be used: {reason}")
                 self._works.add(kind)
-                runtime = offered(spec, self._census)
+                try:
+                    runtime = offered(spec, self._census)
+                except OSError as error:
+                    raise RuntimeFailed(f"no folder can be made for a run: {error}") from error
                 await runtime.start()
                 return runtime
         known = ", ".join(offered.kind for offered in RUNTIMES)

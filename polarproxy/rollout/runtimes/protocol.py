@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from polarproxy.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from polarproxy.rollout.runtimes.budget import Budget
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+_MOST = 2**31 - 1
+"""Of a limit: more, in bytes, is beyond what the kernel counts with."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the programs of a runtime may use, all of them together unless it says otherwise."""
 
     memory_mb: int = 4096
@@ -35,9 +40,9 @@ class Limits:
     """MiB that one command may print. What is kept of it is less: its beginning and its end."""
 
     def __post_init__(self) -> None:
-        for name in ("memory_mb", "processes", "file_mb", "disk_mb", "output_mb"):
-            if getattr(self, name) <= 0:
-                raise InvalidValue(f"the limit {name} is {getattr(self, name)}; it must be positive")
+        for name in self.__struct_fields__:
+            if not 0 < getattr(self, name) <= _MOST:
+                raise InvalidValue(f"the limit {name} is {getattr(self, name)}; it must lie in 1..{_MOST}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from polarproxy.credit.spec import read_spec
 from polarproxy.errors import BadRequest, BadReward, InvalidValue
 from polarproxy.model import SessionStatus
-from polarproxy.rollout.evaluators.asked import Asked, Function, check_all
+from polarproxy.rollout.evaluators.asked import Asked, Function, check_all, is_inside
 from polarproxy.rollout.judging import find_function
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Source, Spec
 
@@ -47,7 +47,7 @@ class RuntimeAsked(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
         if len(given) + bool(self.files) > 1:
             raise BadRequest("runtime: give one of files, folder, git, archive and image_folder")
         for path in self.files:
-            if not path or path.startswith("/") or ".." in path.split("/") or "\x00" in path:
+            if not is_inside(path):
                 raise BadRequest(f"runtime: files are paths inside the working copy, not {path!r}")
         return given[0] if given else None
 
@@ -132,9 +132,8 @@ def check_request(request: TaskRequest) -> None:
     if abs(request.priority) > _LARGEST:
         raise BadRequest(f"priority must lie in -{_LARGEST}..{_LARGEST}")
     request.place.source()
-    url = request.callback_url
-    if url is not None and not (url.startswith(("http://", "https://")) and urlsplit(url).hostname):
-        raise BadRequest(f"callback_url must be an http:// or https:// URL, not {url!r}")
+    if request.callback_url is not None and not _is_web(request.callback_url):
+        raise BadRequest(f"callback_url must be an http:// or https:// URL, not {request.callback_url!r}")
     try:
         check_all(request.evaluators)
         for one in request.evaluators:
@@ -144,3 +143,11 @@ def check_request(request: TaskRequest) -> None:
             read_spec(request.reward)
     except BadReward as error:
         raise BadRequest(str(error)) from error
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an address, or a port that is none
+        return False

@@ -64,8 +64,8 @@ class TaskRoutes:
     async def submit(self, http: web.Request) -> web.Response:
         """`POST /api/tasks`. With the header `Idempotency-Key`, the same request again is the same task."""
         body, key = await http.read(), http.headers.get(KEY_HEADER)
-        if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-            raise BadRequest(f"{KEY_HEADER} must have 1 to {_LONGEST_KEY} characters")
+        if key is not None and not (0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable()):
+            raise BadRequest(f"{KEY_HEADER} must have 1 to {_LONGEST_KEY} printable ASCII characters")
         request = read_request(body)
         self._check(request)
         new = NewTask(
@@ -117,6 +117,8 @@ class TaskRoutes:
             last = await self._ask(self._store.last_event) if after is None else int(after)
         except ValueError as error:
             raise BadRequest(f"Last-Event-ID is the number of an event, not {after!r}") from error
+        if not 0 <= last < 2**63:
+            raise BadRequest(f"Last-Event-ID is the number of an event, not {last}")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(http)
         silent = 0.0

@@ -1,5 +1,6 @@
 """Evaluators in real runtimes: right rewards, and code under test that tries to give itself one."""
 
+import errno
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -137,6 +138,20 @@ async def test_files_that_cannot_be_put_are_tampering(tmp_path: Path) -> None:
     shell = "mkdir elsewhere && ln -s elsewhere tests"
     reward = await judged(tmp_path, {"work.py": GOOD}, ask, shell=shell)
     assert parts(reward) == {"passed": 0.0, "tampered": 1.0}
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_a_full_disk_is_not_tampering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool) -> None:
+    ask = UNITTEST | {"files": {"tests/test_work.py": TESTS}, "fresh": fresh}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with evidence(tmp_path, {"work.py": GOOD}) as found:
+        await found.patch()
+        monkeypatch.setattr("os.mkdir", full)
+        with pytest.raises(JudgeFailed, match="No space left"):
+            await evaluate([msgspec.convert(ask, Asked)], found)
 
 
 async def test_fresh_knows_only_the_changes_of_the_working_copy(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -219,4 +218,6 @@ async def test_unknown_kinds_and_impossible_limits_are_refused(monkeypatch: pyte
     with pytest.raises(RuntimeFailed, match="podman cannot be used: podman is not installed"):
         await Runtimes().start("podman", Spec())
     with pytest.raises(InvalidValue, match="memory_mb is 0"):
-        replace(Limits(), memory_mb=0)
+        Limits(memory_mb=0)
+    with pytest.raises(InvalidValue, match="file_mb is 2147483648"):
+        Limits(file_mb=2**31)

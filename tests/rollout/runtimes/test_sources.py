@@ -1,10 +1,13 @@
 """Working copies: from folders, commits and archives, and what changed in them as a patch."""
 
 import asyncio
+import io
 import os
 import shutil
 import subprocess
 import tarfile
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 from polarproxy.errors import RuntimeFailed
 from polarproxy.rollout.runtimes.budget import Budget
 from polarproxy.rollout.runtimes.opening import Runtimes
-from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Spec
+from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Spec
 from tests.rollout.runtimes.place import KINDS, Starter, python
 
 needs_filter = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="needs Python 3.11.4")
@@ -137,3 +140,86 @@ async def test_a_hostile_archive_stays_inside(tmp_path: Path, start: Starter) ->
         tar.addfile(tarfile.TarInfo("../../escaped"))
     with pytest.raises(RuntimeFailed, match="escaped"):
         await start(source=Archive(archive))
+
+
+def bomb(kind: str, file: Path, count: int, size: int) -> Archive:
+    """So many files of zeros."""
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
+            for number in range(count):
+                opened.writestr(f"{number}", bytes(size))
+    else:
+        with tarfile.open(file, "w:gz") as tar:
+            for number in range(count):
+                member = tarfile.TarInfo(f"{number}")
+                member.size = size
+                tar.addfile(member, io.BytesIO(bytes(size)))
+    return Archive(file)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 3 << 20), (3, 900 << 10), (600, 0)])
+@pytest.mark.parametrize("kind", ["zip", pytest.param("tar", marks=needs_filter), "folder"])
+async def test_more_than_the_limit_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int, size: int
+) -> None:
+    source: Folder | Archive
+    if kind == "folder":
+        source = Folder(tmp_path / "original")
+        source.path.mkdir()
+        for number in range(count):
+            (source.path / str(number)).write_bytes(bytes(size))
+    else:
+        source = bomb(kind, tmp_path / "bomb", count, size)
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with pytest.raises(RuntimeFailed, match="larger than the limit disk_mb, 2 MiB"):
+        await Runtimes().start("local", Spec(source=source, limits=Limits(disk_mb=2)))
+    assert list(place.iterdir()) == []
+    async with Runtimes().running("local", Spec(source=source, limits=Limits(disk_mb=5))):
+        pass
+
+
+@pytest.mark.parametrize("what", ["password", "broken", "name"])
+async def test_an_archive_that_cannot_be_read_is_told(tmp_path: Path, what: str) -> None:
+    archive = bomb("zip", tmp_path / "a.zip", 1, 100_000).path
+    content = bytearray(archive.read_bytes())
+    if what == "password":
+        central = content.index(b"PK\1\2")
+        content[6] |= 1
+        content[central + 8] |= 1
+    elif what == "broken":
+        content[40:60] = bytes(range(200, 220))
+    archive.write_bytes(content)
+    given = Folder(Path("a\0b")) if what == "name" else Archive(archive)
+    with pytest.raises(RuntimeFailed, match="cannot be made from"):
+        await Runtimes().start("local", Spec(source=given))
+
+
+async def test_a_copy_that_is_not_wanted_any_more_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, place = tmp_path / "original", tmp_path / "place"
+    for number in range(300):
+        (original / f"{number}" / "below").mkdir(parents=True)
+        (original / f"{number}" / "below" / "file").write_text("x")
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    copy, begun = shutil.copy2, threading.Event()
+
+    def slow(source: str, target: str) -> str:
+        begun.set()
+        time.sleep(0.05)
+        return str(copy(source, target))
+
+    monkeypatch.setattr("shutil.copy2", slow)
+    starting = asyncio.create_task(Runtimes().start("local", Spec(source=Folder(original))))
+    assert await asyncio.to_thread(begun.wait, 30)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert list(place.iterdir()) == []
+    begun.clear()
+    await asyncio.sleep(0.3)
+    assert not begun.is_set()
+    assert list(place.iterdir()) == []

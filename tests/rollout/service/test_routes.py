@@ -91,6 +91,8 @@ async def test_submitting_twice_is_one_task(tmp_path: Path) -> None:
         assert len({task["task_id"] for _, task in answers}) == 1
         status, refused = await ask("POST", f"{base}/api/tasks", TASK | {"num_samples": 2}, **key)
         assert (status, "'k'" in refused["error"]["message"]) == (409, True)
+        for odd in ("", "é", "k" * 256):
+            assert (await ask("POST", f"{base}/api/tasks", TASK, **{"Idempotency-Key": odd}))[0] == 400
         await made.done(answers[0][1]["task_id"])
 
 
@@ -107,8 +109,14 @@ BAD: list[Any] = [
     TASK | {"reward": {"components": []}},
     TASK | {"callback_url": "ftp://x"},
     TASK | {"callback_url": "http://"},
+    TASK | {"callback_url": "http://["},
+    TASK | {"callback_url": "http://host:99999/"},
     TASK | {"runtime": {"folder": "/a", "git": "/b"}},
     TASK | {"runtime": {"limits": {"memory_mb": 0}}},
+    TASK | {"runtime": {"limits": {"memory_mb": 10**13}}},
+    TASK | {"runtime": {"limits": {"memroy_mb": 64}}},
+    TASK | {"evaluator": {"kind": "tests", "runner": "unittest", "files": {"../test.py": ""}}},
+    TASK | {"evaluator": {"kind": "tests", "runner": "unittest", "files": {"/etc/test.py": ""}}},
     TASK | {"keep": {"statuses": ["wonderful"]}},
     TASK | {"unknown": 1},
     TASK | {"priority": 2**40},
@@ -127,7 +135,14 @@ async def test_what_is_not_there(tmp_path: Path) -> None:
     async with served(tmp_path, running=False) as (_, base):
         for method, path in (("GET", ""), ("GET", "/sessions"), ("DELETE", "")):
             assert (await ask(method, f"{base}/api/tasks/nobody{path}"))[0] == 404
-        for path in ("tasks?limit=x", "tasks?limit=0", "tasks?state=odd", "events?after=x"):
+        for path in (
+            "tasks?limit=x",
+            "tasks?limit=0",
+            "tasks?state=odd",
+            "events?after=x",
+            f"events?after={2**63}",
+            "events?after=-1",
+        ):
             assert (await ask("GET", f"{base}/api/{path}"))[0] == 400
 
 
