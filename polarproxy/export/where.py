@@ -104,6 +104,8 @@ class Where:
                 continue
             there = sorted({value for one in known if (value := read(one)) is not None})
             asked = [str(value) for value in term.values if value is not None]
+            if term.op == "!=":
+                return f"every session has the {term.key} {' or '.join(asked) or _NONE}"
             near = get_close_matches(asked[0], there, 3, 0.5) if asked else []
             return f"no session has the {term.key} {', '.join(asked) or _NONE}" + (
                 f"; did you mean {' or '.join(near)}?"
