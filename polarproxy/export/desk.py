@@ -174,7 +174,10 @@ class Desk:
             self._leases.hand_out(wanted.consumer, made, new_id("l"), now, until)
 
     def _make(self, wanted: Wanted, ready: Sequence[Ready]) -> NewBatch:
-        """The rows of these groups; or, without rows, those of them that have none."""
+        """The rows of these groups; or, without rows, those of them that have none.
+
+        Raises `BatchTaken` when the consumer was given one of the groups meanwhile.
+        """
         groups = [self._sessions(group) for group in ready]
         every = [session for group in groups for session in group]
         had = self._leases.had(wanted.consumer, [session.session_id for session in every])
@@ -187,6 +190,9 @@ class Desk:
             if session.session_id not in had
         }
         new = [[session.session_id for session in group if session.session_id in rows] for group in groups]
+        if not all(new):
+            # Each had something that the consumer lacks when it was chosen; the rest would be fewer groups than were wanted.
+            raise BatchTaken(f"somebody else took a group as {wanted.consumer!r}")
         empty = [name for names in new for name in names if not any(rows[own] for own in names)]
         batch_id = new_id("b")
         if empty:

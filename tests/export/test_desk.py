@@ -1,7 +1,7 @@
 """Batches are what an export of their groups is, stay what they are, and reach every consumer."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,28 @@ def test_a_session_that_came_late_has_the_baseline_of_all(engine: Engine, desk: 
     whole = {row.session_id: row for row in Collection(Repository(engine), Options()).rows()}
     advantages: Any = whole["c"].advantages
     assert row["advantages"] == advantages.tolist()
+
+
+class Overtaken(Leases):
+    """Somebody else of the same name takes a batch between the choice of the groups and the making of theirs."""
+
+    others: Desk | None = None
+
+    def had(self, consumer: str, session_ids: Sequence[str]) -> set[str]:
+        others, self.others = self.others, None
+        if others is not None:
+            given(others)
+        return super().had(consumer, session_ids)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_who_is_overtaken_gets_no_fewer_groups(engine: Engine, desk: Desk, clock: Clock, groups: int) -> None:
+    for place in range(3):
+        add(engine, f"s{place}", f"g{place}", age=9 - place)
+    leases = Overtaken(engine)
+    leases.others = desk
+    slow = Desk(Repository(engine), leases, clock=clock)
+    assert names(given(slow, Wanted(groups=groups))) == ["s1", "s2"][:groups]
 
 
 def test_an_incomplete_group_waits(engine: Engine, desk: Desk) -> None:
