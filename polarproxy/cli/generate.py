@@ -19,7 +19,7 @@ from polarproxy.cli.opening import Json
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.transcripts import Transcriber
-from polarproxy.errors import BadSettings
+from polarproxy.errors import BadExport, BadSettings
 from polarproxy.export.collect import Collection
 from polarproxy.export.crediting import unwatched
 from polarproxy.export.files import format_of
@@ -83,7 +83,12 @@ def generate(
 def _prepared(job: Job, beside: Path) -> Place:
     tasks = read_tasks(beside / job.tasks.path, job.tasks.columns, job.tasks.limit)
     folder = (beside / (job.out or job.name)).resolve()
-    format_of(Path(job.export.file))
+    # What only the end of the job uses must not be wrong when it has run for hours.
+    try:
+        format_of(Path(job.export.file))
+        Options(advantage=job.export.advantage)
+    except BadExport as error:
+        raise BadSettings(f"export: {error}") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

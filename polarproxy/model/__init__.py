@@ -6,7 +6,18 @@ kind) is a fact of its own. Branches, groups, samples and batches are views, com
 
 from __future__ import annotations
 
-from polarproxy.model.calls import Call, CapturedCall, Completion, Label, Loss, Sampling, Session, Timing, Usage
+from polarproxy.model.calls import (
+    FORCEABLE,
+    Call,
+    CapturedCall,
+    Completion,
+    Label,
+    Loss,
+    Sampling,
+    Session,
+    Timing,
+    Usage,
+)
 from polarproxy.model.prompting import Continued, FallbackReason, Prompting, PromptMode, PromptOutcome, TurnMark
 from polarproxy.model.rewards import ComponentKind, Reward, RewardComponent, TurnReward
 from polarproxy.model.shapes import FAR_ENOUGH, OPENING_WORDS, Shape, opening
@@ -24,6 +35,7 @@ from polarproxy.model.tokens import TOKEN_BYTES, Logprobs, TokenIds
 
 __all__ = [
     "FAR_ENOUGH",
+    "FORCEABLE",
     "OPENING_WORDS",
     "TOKEN_BYTES",
     "Call",

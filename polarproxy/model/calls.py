@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import InvalidValue
@@ -51,6 +51,10 @@ class Sampling:
     seed: int | None = None
     n: int = 1
     logprobs_mode: LogprobsMode = LogprobsMode.UNKNOWN
+
+
+FORCEABLE = tuple(field.name for field in fields(Sampling) if field.name not in ("n", "logprobs_mode"))
+"""The parameters that can be set for a whole session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import msgspec
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
-from polarproxy.model import Loss, Sampling
+from polarproxy.model import FORCEABLE, Loss
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 METADATA = "polarproxy.sampling"
 """Under this name a session's metadata holds them, as JSON."""
-NAMES = tuple(field.name for field in fields(Sampling) if field.name not in ("n", "logprobs_mode"))
 _KEPT = 65_536
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -30,9 +28,9 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_forced(given: Mapping[str, float | int]) -> str:
     """As metadata; raises `BadRequest` for a name that is no sampling parameter."""
-    unknown = sorted(given.keys() - set(NAMES))
+    unknown = sorted(given.keys() - set(FORCEABLE))
     if unknown:
-        raise BadRequest(f"sampling: there is no parameter {unknown[0]!r}; there are {', '.join(NAMES)}")
+        raise BadRequest(f"sampling: there is no parameter {unknown[0]!r}; there are {', '.join(FORCEABLE)}")
     return msgspec.json.encode(given).decode()
 
 

@@ -89,6 +89,15 @@ WRONG: list[tuple[str, str]] = [
     (JOB + '[export]\nfile = "x.odd"\n', "x.odd"),
     (JOB + '[engine]\nupstream = "nowhere"\n', "upstream"),
     (JOB + '[engine]\nengine = "other"\n', "engine"),
+    (JOB.replace('name = "j"', 'name = "a\\u0000"'), "names a folder"),
+    (JOB.replace('"small-agent"', '"small-agent", "small-agent"'), "names one twice"),
+    (JOB + '[export]\nfile = "../x.parquet"\n', "in the job's folder"),
+    (JOB + '[export]\nadvantage = "grop"\n', "export: there is no advantage"),
+    (JOB + "[sampling]\ntemprature = 1.0\n", "sampling: there is no parameter 'temprature'"),
+    (JOB + "[sampling]\ntemperature = nan\n", "temperature must be a number"),
+    (JOB + '[tasks.columns]\ninstrction = "x"\n', "tasks.columns has 'instrction'"),
+    (JOB + "[tasks]\n", "is not TOML"),
+    (JOB.replace('path = "tasks.jsonl"', 'path = "tasks.jsonl"\nlimit = -1'), "tasks.limit is -1"),
     ("name = ", "is not TOML"),
 ]
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from polarproxy.errors import BadSettings, InvalidValue
 from polarproxy.rollout.evaluators.asked import Asked  # noqa: TC001  (msgspec reads it)
+from polarproxy.rollout.jobs.dataset import GivenTask
 from polarproxy.rollout.service.request import Keep, RuntimeAsked
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Tasks(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -113,13 +112,22 @@ def read_job(path: Path) -> Job:
 
 
 def _check(job: Job) -> None:
-    if not job.name.strip() or "/" in job.name or job.name.startswith("."):
+    if not job.name.strip() or "/" in job.name or job.name.startswith(".") or not job.name.isprintable():
         raise InvalidValue(f"name is {job.name!r}; it names a folder")
+    if Path(job.export.file).name != job.export.file or not job.export.file.isprintable():
+        raise InvalidValue(f"export.file is {job.export.file!r}; it names a file in the job's folder")
     if not job.run.harnesses:
         raise InvalidValue("run.harnesses names none")
-    for what, count in (("run.samples", job.run.samples), ("run.rollouts", job.run.rollouts), ("target", job.target)):
+    for what, names in (("run.harnesses", job.run.harnesses), ("run.models", job.run.models)):
+        if len(set(names)) != len(names):
+            raise InvalidValue(f"{what} names one twice: {', '.join(names)}")
+    counts = (("run.samples", job.run.samples), ("run.rollouts", job.run.rollouts), ("target", job.target))
+    for what, count in (*counts, ("tasks.limit", job.tasks.limit)):
         if count is not None and count < 1:
             raise InvalidValue(f"{what} is {count}; it must be at least 1")
     for price in (job.prices.prompt, job.prices.completion):
         if not (np.isfinite(price) and price >= 0):
             raise InvalidValue(f"a price is {price}")
+    for name in job.tasks.columns:
+        if name not in GivenTask.__struct_fields__:
+            raise InvalidValue(f"tasks.columns has {name!r}; a task has {', '.join(GivenTask.__struct_fields__)}")

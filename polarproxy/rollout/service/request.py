@@ -11,7 +11,7 @@ import numpy as np
 
 from polarproxy.credit.spec import read_spec
 from polarproxy.errors import BadRequest, BadReward, InvalidValue
-from polarproxy.model import SessionStatus
+from polarproxy.model import FORCEABLE, SessionStatus
 from polarproxy.rollout.evaluators.asked import Asked, Function, check_all, is_inside
 from polarproxy.rollout.judging import find_function
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Source, Spec
@@ -131,6 +131,7 @@ def check_request(request: TaskRequest) -> None:
         raise BadRequest(f"timeout_s must be greater than 0, not {request.timeout_s}")
     if abs(request.priority) > _LARGEST:
         raise BadRequest(f"priority must lie in -{_LARGEST}..{_LARGEST}")
+    _check_sampling(request.sampling)
     request.place.source()
     if request.callback_url is not None and not _is_web(request.callback_url):
         raise BadRequest(f"callback_url must be an http:// or https:// URL, not {request.callback_url!r}")
@@ -143,6 +144,15 @@ def check_request(request: TaskRequest) -> None:
             read_spec(request.reward)
     except BadReward as error:
         raise BadRequest(str(error)) from error
+
+
+def _check_sampling(sampling: dict[str, Any]) -> None:
+    for name, value in sampling.items():
+        if name not in FORCEABLE:
+            raise BadRequest(f"sampling: there is no parameter {name!r}; there are {', '.join(FORCEABLE)}")
+        # A whole number may have any size, and is compared all the same.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**64:
+            raise BadRequest(f"sampling: {name} must be a number, not {str(value)[:50]!r}")
 
 
 def _is_web(url: str) -> bool:

@@ -119,6 +119,10 @@ BAD: list[Any] = [
     TASK | {"evaluator": {"kind": "tests", "runner": "unittest", "files": {"/etc/test.py": ""}}},
     TASK | {"keep": {"statuses": ["wonderful"]}},
     TASK | {"unknown": 1},
+    TASK | {"sampling": {"temprature": 1}},
+    TASK | {"sampling": {"temperature": "hot"}},
+    TASK | {"sampling": {"temperature": True}},
+    TASK | {"sampling": {"temperature": 10**400}},
     TASK | {"priority": 2**40},
 ]
 
