@@ -89,14 +89,15 @@ class HandedOut:
     async def _over(self, task_id: str) -> TaskState:
         over = self._waiting.setdefault(task_id, asyncio.Event())
         try:
-            while (task := await _ask(self._store.task, task_id)).state is TaskState.OPEN:
+            while True:
                 over.clear()
+                if (task := await _ask(self._store.task, task_id)).state is not TaskState.OPEN:
+                    return task.state
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_AGAIN_S):
                         await over.wait()
         finally:
             self._waiting.pop(task_id, None)
-        return task.state
 
     async def _result(self, request: RolloutRequest, task_id: str, one: Rollout) -> RolloutResult:
         name, asked = f"{request.id}/{one.number}", request.task

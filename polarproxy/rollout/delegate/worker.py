@@ -73,8 +73,12 @@ class Delegate:
         if free <= 0:
             await asyncio.wait(self._active, return_when=asyncio.FIRST_COMPLETED)
             return
+        receiving = asyncio.ensure_future(self._requests.receive(free, self._pace.visible_s))
         try:
-            deliveries = await self._requests.receive(free, self._pace.visible_s)
+            deliveries = await asyncio.shield(receiving)
+        except asyncio.CancelledError:
+            await undisturbed(self._hand_back(receiving))
+            raise
         except QueueFailed as error:
             self._say(str(error))
             await asyncio.sleep(_TROUBLE_S)
@@ -85,6 +89,12 @@ class Delegate:
             task.add_done_callback(self._active.discard)
         # A task that is cancelled before it ran a step would not give its message back.
         await asyncio.sleep(0)
+
+    async def _hand_back(self, receiving: asyncio.Future[list[Delivery]]) -> None:
+        """What still comes when nothing is to be worked off any more."""
+        with suppress(QueueFailed):
+            for delivery in await receiving:
+                await self._requests.extend(delivery, 0.0)
 
     async def _one(self, delivery: Delivery) -> None:
         """The response is the queue's before the request is acknowledged."""

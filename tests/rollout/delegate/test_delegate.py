@@ -172,6 +172,28 @@ async def test_results_that_do_not_fit_are_left_out_and_can_be_had_from_the_task
         await made.worked_off()
 
 
+class Late(LocalQueue):
+    """Takes a message, and gives it a while later."""
+
+    taken = False
+
+    async def receive(self, most: int, visible_s: float) -> list[Delivery]:
+        found = await super().receive(most, visible_s)
+        if found and not self.taken:
+            self.taken = True
+            await asyncio.sleep(0.3)
+        return found
+
+
+async def test_what_is_received_while_a_delegate_stops_is_not_kept(tmp_path: Path) -> None:
+    async with desk(tmp_path, asked=(asked := Late()), working=False) as made:
+        await made.ask(generate())
+        async with made.working(Pace(most=1, visible_s=600.0)):
+            await until(lambda: asked.taken)
+        async with made.working():
+            assert (await made.answer())["type"] == "generate_response"
+
+
 class Shaky(LocalQueue):
     """Fails the first times that something is sent."""
 
