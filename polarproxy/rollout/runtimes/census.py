@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,8 @@ class Use:
     """Threads are counted, as the kernel's own limit does."""
     memory: int
     """Bytes of memory that is not shared with a file."""
+    deleted: int
+    """Bytes of files that are open and have no name any more, also of those that never left memory."""
 
 
 class Census:
@@ -44,7 +48,8 @@ class Census:
             below = self._children.get(ahead.pop(), [])
             found += below
             ahead += below
-        return Use(sum(self._threads.get(one, 0) for one in found), sum(_memory(one) for one in found))
+        processes, memory = sum(self._threads.get(one, 0) for one in found), sum(_memory(one) for one in found)
+        return Use(processes, memory, await asyncio.to_thread(_deleted, found))
 
 
 def _look() -> tuple[dict[int, list[int]], dict[int, int]]:
@@ -71,6 +76,19 @@ def _memory(pid: int) -> int:
     except OSError:
         return 0
     return max(0, int(fields[1]) - int(fields[2])) * _PAGE
+
+
+def _deleted(pids: list[int]) -> int:
+    # By what they are: processes inherit what is open from each other.
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    file = entry.stat()
+                    if file.st_nlink == 0 and stat.S_ISREG(file.st_mode):
+                        found[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return sum(found.values())
 
 
 def size_of(folders: list[Path]) -> int:

@@ -170,7 +170,7 @@ class HostedRuntime(ABC):
             return StoppedBy.MEMORY
         if use.processes > limits.processes + 2 * KEEPERS:
             return StoppedBy.PROCESSES
-        return StoppedBy.DISK if await self._disk() > limits.disk_mb << 20 else None
+        return StoppedBy.DISK if await self._disk() + use.deleted > limits.disk_mb << 20 else None
 
     async def _disk(self) -> int:
         """Bytes in the folders; the more files they have, the more seldom it is looked."""

@@ -191,6 +191,11 @@ PASSED = {
         "import time\nfor n in range(5): open(str(n), 'wb').write(bytes(2 << 20))\ntime.sleep(600)",
         StoppedBy.DISK,
     ),
+    "disk, by files without a name": (
+        "import os, time\nkept = []\nfor n in range(5):\n"
+        "    kept.append(open(str(n), 'wb', 0)); os.unlink(str(n)); kept[n].write(bytes(2 << 20))\ntime.sleep(600)",
+        StoppedBy.DISK,
+    ),
     "output": ("while True: print('x' * 1000)", StoppedBy.OUTPUT),
 }
 
