@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,12 +28,19 @@ class RunFolder:
 
     def remove(self) -> None:
         """Removes it with all that is in it; may be called again. What cannot be removed is left lying."""
-        with suppress(FileNotFoundError):
-            at = os.open(self.path, FOLDER)
+        # A process that is just being killed may still have made a file.
+        for wait_s in (0.0, 0.05, 0.5):
+            time.sleep(wait_s)
+            try:
+                at = os.open(self.path, FOLDER)
+            except FileNotFoundError:
+                return
             try:
                 _remove(self.path, at)
             finally:
                 os.close(at)
+            if not self.path.exists():
+                return
 
     def release(self) -> None:
         """Closes the lock; may be called again."""
