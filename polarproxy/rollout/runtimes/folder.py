@@ -36,7 +36,8 @@ class RunFolder:
             except FileNotFoundError:
                 return
             try:
-                _remove(self.path, at)
+                with suppress(OSError):
+                    _remove(self.path, at)
             finally:
                 os.close(at)
             if not self.path.exists():
@@ -75,5 +76,6 @@ def _sweep(path: Path) -> None:
 def _remove(path: Path, at: int) -> None:
     # The lock comes last: a folder that is half removed is swept as well.
     if clear(at, but=_LOCK):
-        os.unlink(_LOCK, dir_fd=at)
+        with suppress(FileNotFoundError):
+            os.unlink(_LOCK, dir_fd=at)
         path.rmdir()
