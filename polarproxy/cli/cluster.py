@@ -138,12 +138,14 @@ class RayExecutor:
             told = msgspec.msgpack.decode(await reference, type=_Told)
         except asyncio.CancelledError:
             self._ray.cancel(reference)
-            await self._end(order, SessionStatus.ABORTED)
+            # Refused, it had not been made.
+            with suppress(ProxyRefused):
+                await self._gateway.close_session(order.session_id, SessionStatus.ABORTED)
             raise
         except self._ray.exceptions.RayError as error:
             if place not in self._down:
                 self._down[place] = asyncio.create_task(self._back(place))
-            await self._end(order, SessionStatus.INFRA_ERROR)
+            # It may have ended before its node did: the runner looks, and ends its session if it had not.
             lost = Verdict()
             lost.fail(SessionStatus.INFRA_ERROR, f"its node was lost: {type(error).__name__}")
             return lost
@@ -164,11 +166,6 @@ class RayExecutor:
             else:
                 del self._down[place]
                 return
-
-    async def _end(self, order: Order, status: SessionStatus) -> None:
-        # Refused, it had not been made.
-        with suppress(ProxyRefused):
-            await self._gateway.close_session(order.session_id, status)
 
 
 @contextmanager

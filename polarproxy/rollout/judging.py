@@ -56,7 +56,7 @@ def _ready(one: Component) -> _Ask:
     if one.judge is not None:
         return _built_in(one)
     if one.python is not None:
-        return _by_function(one, find_function(one.python))
+        return _by_function(one, _named(one.python))
     if one.command is not None:
         return lambda session, said: judge_by_command(one, session, said)
     return lambda session, _said: Judgement(_stored(one.name, session))
@@ -79,6 +79,13 @@ def _built_in(one: Component) -> _Ask:
             raise JudgeFailed(f"{one.name}: {error}") from error
 
     return ask
+
+
+def _named(name: str) -> Callable[..., Any]:
+    try:
+        return find_function(name)
+    except BadReward as error:
+        raise BadReward(f"python = {error}") from error
 
 
 def find_function(name: str) -> Callable[..., Any]:

@@ -147,13 +147,14 @@ class Runner:
 
     async def _end(self, rollout: Rollout, verdict: Verdict, request: TaskRequest) -> None:
         """An infrastructure error is nobody's fault and is tried once more."""
-        key = (rollout.task_id, rollout.number)
         if verdict.status is SessionStatus.INFRA_ERROR and rollout.attempts < MOST_ATTEMPTS:
-            await self._in_thread(self._store.run_again, *key)
-            return
+            before = await self._ended_or_again(rollout)
+            if before is None:
+                return
+            verdict = before
         outcome = verdict.outcome(request.keep, judged=bool(request.evaluators))
         # Once it is on its way it is not broken off: what was run is not run again.
-        await undisturbed(self._in_thread(self._store.finish, *key, outcome))
+        await undisturbed(self._in_thread(self._store.finish, rollout.task_id, rollout.number, outcome))
         self._watch(Finished(rollout, outcome))
 
     async def _cancel_unwanted(self) -> None:
@@ -168,15 +169,21 @@ class Runner:
     async def _recover(self) -> None:
         """Rollouts of a runner that died: those whose session is closed and judged had ended; the others run again."""
         for rollout in await self._in_thread(self._store.interrupted, self._job):
-            verdict = await self._ended_before(rollout)
+            verdict = await self._ended_or_again(rollout)
             if verdict is not None:
                 await self._end(rollout, verdict, await self._request(rollout.task_id))
-                continue
-            if rollout.session_id is not None:
-                # Refused, it had not been made, and nothing was recorded under its name.
-                with suppress(ProxyRefused):
-                    await self._gateway.close_session(rollout.session_id, SessionStatus.INFRA_ERROR)
-            await self._in_thread(self._store.run_again, rollout.task_id, rollout.number)
+
+    async def _ended_or_again(self, rollout: Rollout) -> Verdict | None:
+        """How a rollout ended of which whoever ran it could not tell. None: it had not, and waits again."""
+        verdict = await self._ended_before(rollout)
+        if verdict is not None and verdict.status is not SessionStatus.INFRA_ERROR:
+            return verdict
+        if rollout.session_id is not None:
+            # Refused, it had not been made, and nothing was recorded under its name.
+            with suppress(ProxyRefused):
+                await self._gateway.close_session(rollout.session_id, SessionStatus.INFRA_ERROR)
+        await self._in_thread(self._store.run_again, rollout.task_id, rollout.number)
+        return None
 
     async def _ended_before(self, rollout: Rollout) -> Verdict | None:
         if rollout.session_id is None:

@@ -12,6 +12,8 @@ from polarproxy.model import Reward, SessionStatus
 from polarproxy.rollout.runtimes.local import LocalRuntime
 from polarproxy.rollout.service.gateway import Gateway
 from polarproxy.rollout.service.lifecycle import Lifecycle
+from polarproxy.rollout.service.ports import Order
+from polarproxy.rollout.service.verdict import Verdict
 from polarproxy.store.database import open_database
 from polarproxy.store.ownership import Ownership
 from polarproxy.store.task_rows import RolloutState, TaskState
@@ -187,3 +189,23 @@ async def test_a_fault_of_an_executor_ends_the_rollout(tmp_path: Path, monkeypat
         (one,) = made.store.rollouts(task)
         assert one.outcome is not None
         assert (one.outcome.status, one.attempts) == (SessionStatus.INFRA_ERROR, 2)
+
+
+async def test_what_had_ended_before_its_node_was_lost_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(tmp_path) as made:
+        whole = made.runner._executor.run
+
+        async def lost(order: Order) -> Verdict:
+            await whole(order)
+            verdict = Verdict()
+            verdict.fail(SessionStatus.INFRA_ERROR, "its node was lost")
+            return verdict
+
+        monkeypatch.setattr(made.runner._executor, "run", lost)
+        (one,) = await made.done(made.submit())
+        assert one.attempts == 1
+        assert one.outcome is not None
+        assert one.outcome.status is SessionStatus.COMPLETED
+        assert len(made.rig.received) == 1
