@@ -1,6 +1,6 @@
 """Settings come from flags, the environment and a file, in this order; a key nobody knows is an error that helps."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +115,8 @@ def flag(name: str, value: object) -> tuple[object, ...]:
 
 
 def test_every_setting_has_a_flag(polarproxy: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = asdict(Settings(upstream_key="u", admin_key="a", key_file="k", spool="s", harnesses="h"))
+    places = Settings(upstream_key="u", admin_key="a", key_file="k", spool="s", harnesses="h", rollouts=1)
+    values = asdict(replace(places, delegate_requests="in", delegate_responses="out"))
     given: dict[str, object] = {}
 
     def note(flags: dict[str, object], _file: Path | None) -> Settings:
