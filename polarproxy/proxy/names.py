@@ -34,9 +34,6 @@ class ModelNames:
         if asked is not None and (self._off or asked in self._map):
             return self._map.get(asked, asked)
         await fleet.acquaint()
-        if asked is not None and not fleet.models:
-            # An engine that many calls meet at once may have been late; one that does not list its models is known by now.
-            await fleet.acquaint()
         if asked is not None and asked not in fleet.models and time.monotonic() - self._looked > _LOOK_AGAIN_S:
             self._looked = time.monotonic()
             await fleet.look()

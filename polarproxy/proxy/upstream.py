@@ -44,7 +44,7 @@ class Upstream:
         self._wanted = settings.engine
         self._suspected = suspected
         self._facts: EngineFacts | None = None
-        self._asking: asyncio.Task[EngineFacts | None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._missed = 0
         self.life = 0
         """How often another engine may have taken its place since the process started."""
@@ -124,19 +124,20 @@ class Upstream:
         if self._facts is None:
             # However many requests wait, the engine is asked once.
             if self._asking is None:
-                self._asking = asyncio.create_task(discover(self, self._wanted))
-                self._asking.add_done_callback(self._asked)
+                self._asking = asyncio.create_task(self._ask_it())
             await asyncio.shield(self._asking)
         if self._facts is not None:
             return self._facts
         return EngineFacts("vllm" if self._wanted == "auto" else self._wanted)
 
-    def _asked(self, task: asyncio.Task[EngineFacts | None]) -> None:
-        self._asking = None
-        if task.cancelled() or task.exception() is not None:
-            return
+    async def _ask_it(self) -> None:
+        # Noted here and not by a callback: that would run a moment after the task is done, and a request that comes in
+        # between would go on as if nothing were known.
+        try:
+            self._facts = await discover(self, self._wanted)
+        finally:
+            self._asking = None
         self.asked = True
-        self._facts = task.result()
         if self._facts is None:
             self._miss()
         else:
