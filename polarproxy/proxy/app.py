@@ -99,7 +99,7 @@ async def open_parts(
             stats=stats,
             batches=batches,
             gate=gate,
-            forced=ForcedSampling(repository),
+            forced=ForcedSampling(repository, timeout, spool),
             underway=Underway(),
             spool=spool,
         )

@@ -11,12 +11,14 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
 from polarproxy.model import FORCEABLE, Loss
+from polarproxy.store.database import reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from polarproxy.proxy.asking import Asking
     from polarproxy.store.repository import Repository
+    from polarproxy.store.shared_arrivals import Spooled
     from polarproxy.wire.chat.fields import Fields
 
 METADATA = "polarproxy.sampling"
@@ -37,27 +39,45 @@ def read_forced(given: Mapping[str, float | int]) -> str:
 class ForcedSampling:
     """What is forced upon the sessions that made calls lately, read from the store on first sight."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, timeout: float, spooled: Spooled | None = None) -> None:
+        """An answer of the store that takes longer than `timeout` seconds is none."""
         self._repository = repository
+        self._timeout = timeout
+        self._spooled = spooled
         self._known: OrderedDict[str, Fields] = OrderedDict()
 
     def made(self, session_id: str, metadata: Mapping[str, str]) -> None:
         """The session was just made."""
         self._keep(session_id, _fields.decode(metadata[METADATA]) if METADATA in metadata else {})
 
-    async def of(self, session_id: str) -> Fields:
-        """By the name of the parameter; empty: its clients choose. Raises `StoreUnavailable`."""
+    async def of(self, session_id: str) -> Fields | None:
+        """By the name of the parameter; empty: its clients choose. None: it cannot be known while the database is away, and
+        calls go on all the same. Raises `StoreUnavailable` where they do not: there is no spool."""
         if session_id not in self._known:
+            # Looked at before the store is: what leaves the spool meanwhile is in the store.
+            if self._spooled is not None and (self._spooled.away or self._spooled.holds_session(session_id)):
+                return None
             try:
-                session = await asyncio.to_thread(self._repository.session, session_id)
-            except NotFound:
-                # Its first call makes it, with nothing forced.
-                self._keep(session_id, {})
-            except DBAPIError as error:
-                raise StoreUnavailable(f"the store cannot be read: {error.orig}") from error
-            else:
-                self.made(session_id, dict(session.metadata))
+                await self._read(session_id)
+            except StoreUnavailable:
+                if self._spooled is None:
+                    raise
+                return None
         return self._known[session_id]
+
+    async def _read(self, session_id: str) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                session = await asyncio.to_thread(self._repository.session, session_id)
+        except NotFound:
+            # Its first call makes it, with nothing forced.
+            self._keep(session_id, {})
+        except TimeoutError as error:
+            raise StoreUnavailable(f"the store did not answer within {self._timeout:g} s") from error
+        except DBAPIError as error:
+            raise StoreUnavailable(f"the store cannot be read: {reason(error)}") from error
+        else:
+            self.made(session_id, dict(session.metadata))
 
     def _keep(self, session_id: str, forced: Fields) -> None:
         self._known[session_id] = forced
@@ -65,8 +85,10 @@ class ForcedSampling:
             self._known.popitem(last=False)
 
 
-def force(asking: Asking, forced: Fields) -> None:
-    """Asks with these parameters; what the client asked for instead is among the losses."""
+def force(asking: Asking, forced: Fields | None) -> None:
+    """Asks with these parameters; what the client asked for instead is among the losses, and so is that they are not known."""
+    if forced is None:
+        asking.losses.append(Loss("sampling", "the database is away: what the session was made with is not known"))
     if not forced:
         return
     asked = asking.request.fields

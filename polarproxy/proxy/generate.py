@@ -67,7 +67,7 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
 
 
 async def _engine_for(
-    parts: Parts, asking: Asking, session_id: str, forced: Fields
+    parts: Parts, asking: Asking, session_id: str, forced: Fields | None
 ) -> tuple[Upstream, EngineFacts, Plan]:
     """The session's engine, and how it is to be asked."""
     chosen = await parts.fleet.choose(session_id, asking.model)
@@ -81,7 +81,11 @@ async def _engine_for(
 
 
 async def _turn(
-    parts: Parts, understood: Callable[[], Asking], forced: Fields, exchange: Exchange, tried: Container[Upstream]
+    parts: Parts,
+    understood: Callable[[], Asking],
+    forced: Fields | None,
+    exchange: Exchange,
+    tried: Container[Upstream],
 ) -> bool:
     """Turns a call of which nothing was sent to the engine that has its session now, unless that was tried."""
     asking = understood()

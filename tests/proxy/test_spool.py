@@ -1,6 +1,7 @@
 """A proxy with a spool, whose database another process keeps locked: clients notice nothing, and are told what is not known."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,3 +137,27 @@ async def test_two_proxies_do_not_share_a_spool(start: Starter, tmp_path: Path) 
     await begin(start, tmp_path)
     with pytest.raises(BadSpool, match="another polarproxy uses the spool"):
         await begin(start, tmp_path, db=f"sqlite:///{tmp_path}/other.db")
+
+
+async def test_what_is_forced_upon_a_session_is_left_out_while_it_cannot_be_known(
+    start: Starter, tmp_path: Path
+) -> None:
+    rig = await begin(start, tmp_path)
+    made = await rig.control("POST", "/api/sessions", {"session_id": "f", "sampling": {"temperature": 0.25}})
+    assert made.status == 201
+    with locked(tmp_path):
+        # So that the spool takes over.
+        assert (await rig.ask(prefix="/s/other")).status == 200
+        assert (await rig.ask(prefix="/s/f")).status == 200
+        assert json.loads(rig.engine.requests[-1].body)["temperature"] == 0.25
+        rig.parts.forced._known.clear()  # as after a restart
+        assert (await rig.ask(prefix="/s/f")).status == 200
+        assert "temperature" not in json.loads(rig.engine.requests[-1].body)
+    await drained(rig)
+    assert (await rig.ask(prefix="/s/f")).status == 200
+    assert json.loads(rig.engine.requests[-1].body)["temperature"] == 0.25
+    await rig.recorded(3, "f")
+    known, unknown, again = [captured.call for captured in rig.calls("f")]
+    assert [known.losses, again.losses] == [(), ()]
+    assert [loss.where for loss in unknown.losses] == ["sampling"]
+    assert unknown.sampling.temperature is None

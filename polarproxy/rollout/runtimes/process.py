@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 KEPT = 1 << 20
 """Bytes of each output that are kept of its beginning, and as many of its end."""
 _WATCHED_S = 0.5
-_GONE_S = 3.0
+_GONE_S = shim.GONE_S + 3.0
+_READ_S = 3.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +160,7 @@ class _Process:
         try:
             async with asyncio.timeout(_GONE_S):
                 code = await self.process.wait()
-                await asyncio.wait([self.stdout.closed, self.stderr.closed], timeout=_GONE_S)
+                await asyncio.wait([self.stdout.closed, self.stderr.closed], timeout=_READ_S)
         except TimeoutError:
             self._signal(os.killpg, signal.SIGKILL)
             code = await self.process.wait()

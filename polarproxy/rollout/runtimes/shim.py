@@ -25,6 +25,8 @@ _CLONE3 = 435
 _SYSTEM_CALLS = {"x86_64": (0xC000003E, 56, 272), "aarch64": (0xC00000B7, 220, 97)}
 """By machine: what the kernel calls it, and its numbers of `clone` and `unshare`."""
 CANNOT_RUN, NOT_FOUND = 126, 127
+GONE_S = 20.0
+"""How long what is killed may take to end: moments, but for a machine that is busy with other things."""
 platform = os.uname().machine
 
 
@@ -152,44 +154,66 @@ def wait(child: int) -> int:
 
 
 def descendants() -> list[int]:
-    """Every process below this one."""
-    parents: dict[int, list[int]] = {}
-    with os.scandir("/proc") as entries:
-        names = [entry.name for entry in entries if entry.name.isdigit()]
-    for name in names:
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123  (pathlib takes long to import)
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != b"Z":
-            parents.setdefault(int(fields[1]), []).append(int(name))
+    """Every process below this one, as far as the kernel tells while they come and go."""
     found: list[int] = []
     ahead = [os.getpid()]
     while ahead:
-        below = parents.get(ahead.pop(), [])
+        below = children(ahead.pop())
         found += below
         ahead += below
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Of every thread of a process; asking for them costs nothing for the other processes of the machine."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  (pathlib takes long to import)
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
+                found += map(int, file.read().split())
+    except OSError:
+        # It ended, or this kernel has no such file.
+        return found if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children") else scanned(pid)  # noqa: PTH110
+    return found
+
+
+def scanned(parent: int) -> list[int]:
+    """The children of a process, looked for among all processes."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if fields and fields[1].isdigit() and int(fields[1]) == parent:
+            found.append(int(name))
+    return found
+
+
 def sweep() -> None:
-    """Kills until nothing is left, for a second at most; elsewhere than on Linux, only the process group."""
+    """Kills until nothing is left, for as long as is waited for it; elsewhere than on Linux, only the process group."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform != "linux":
         os.killpg(0, signal.SIGKILL)
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return  # No child at all; an orphan would be one.
-    until = time.monotonic() + 1.0
-    while (left := descendants()) and time.monotonic() < until:
-        for pid in left:
+    until = time.monotonic() + GONE_S
+    while not reaped() and time.monotonic() < until:
+        for pid in descendants():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         time.sleep(0.002)
+
+
+def reaped() -> bool:
+    """Whether nothing is left: an orphan would be a child of this process."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 def main(arguments: list[str]) -> int:

@@ -23,17 +23,24 @@ pytestmark = [
 
 
 def look(folder: Path) -> dict[str, int]:
-    """What this process has, and what it started."""
+    """What this process has, and the processes that have their home in this folder, whoever their parents are by now."""
     gc.collect()
     me = psutil.Process()
     return {
-        "processes": len(me.children(recursive=True)),
+        "processes": sum(home(process).startswith(f"{folder}/") for process in psutil.process_iter()),
         "folders": len(list(folder.glob("polarproxy-*"))),
         "files": me.num_fds(),
         "threads": me.num_threads(),
         "tasks": len(asyncio.all_tasks()),
         "memory": me.memory_info().rss >> 20,
     }
+
+
+def home(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("HOME", "")
+    except psutil.Error:  # it just ended, or is not ours
+        return ""
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,47 @@
+"""How the first process of a command finds what is below it."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from polarproxy.rollout.runtimes import shim
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def test_children_of_every_thread_are_found_either_way() -> None:
+    """Some kernels do not list children: then all processes are looked through."""
+    started: list[subprocess.Popen[bytes]] = []
+    both, asleep = threading.Event(), threading.Event()
+
+    def start() -> None:
+        started.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        both.set()
+        asleep.wait(30)
+
+    thread = threading.Thread(target=start)
+    try:
+        start_here = subprocess.Popen(["sh", "-c", "read x"], stdin=subprocess.PIPE)
+        started.append(start_here)
+        thread.start()
+        assert both.wait(30)
+        wanted = {one.pid for one in started}
+        assert wanted <= set(shim.children(os.getpid()))
+        assert wanted <= set(shim.scanned(os.getpid()))
+        assert wanted <= set(shim.descendants())
+        assert shim.scanned(start_here.pid) == []
+    finally:
+        asleep.set()
+        thread.join()
+        for one in started:
+            one.communicate(timeout=30)
+    assert not wanted & set(shim.descendants())
+
+
+def test_a_process_that_ended_has_no_children() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert shim.children(ended.pid) == []
