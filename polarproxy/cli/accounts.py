@@ -65,6 +65,7 @@ def print_account(account: Account, files: list[Path]) -> None:
         *_prompt_rows(account.all_prompts),
         *((f"rows with refused turns: {code}", count) for code, count in sorted(account.refused_rows.items())),
         *((f"left out, turns: {reason}", count) for reason, count in sorted(account.left_out_turns.items())),
+        *((f"left out, tokens: {reason}", count) for reason, count in sorted(account.left_out_tokens.items())),
         *sorted(account.texts.items()),
         *((f"rows with {what}", count) for what, count in sorted(account.warnings.items())),
         *_cut_rows(account),

@@ -32,6 +32,9 @@ class Tally:
     left_out_sessions: Counter[str] = field(default_factory=Counter)
     left_out_turns: Counter[str] = field(default_factory=Counter)
     """Turns that could be trained and are not, by reason."""
+    left_out_tokens: Counter[str] = field(default_factory=Counter)
+    """Sampled tokens that are not trained, by the reason of their call, turn, session or cut; with `trained_tokens` they are
+    `captured_tokens`."""
     lags: Counter[int] = field(default_factory=Counter)
     """Rows, by how many versions before their oldest trained turn was sampled."""
     drifts: Counter[str] = field(default_factory=Counter)

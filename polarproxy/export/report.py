@@ -67,6 +67,7 @@ def _told(account: Account) -> dict[str, Any]:
             "calls": dict(sorted(account.left_out_calls.items())),
             "sessions": dict(sorted(account.left_out_sessions.items())),
             "turns": dict(sorted(account.left_out_turns.items())),
+            "tokens": dict(sorted(account.left_out_tokens.items())),
         },
         "cut": {
             "max_tokens": account.options.max_tokens,

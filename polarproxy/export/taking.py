@@ -13,7 +13,7 @@ from polarproxy.credit.rollouts import of_trajectory, trained_turns, turn_key
 from polarproxy.export.format import Taken
 from polarproxy.export.narrowing import chosen, keeping, models_of, of_model, of_one_model_each
 from polarproxy.model import CallKind
-from polarproxy.trajectory.branches import trajectory_of
+from polarproxy.trajectory.branches import Trajectory, trajectory_of
 from polarproxy.trajectory.drift import by_class
 from polarproxy.trajectory.eligibility import Reason
 from polarproxy.trajectory.merging import MERGES
@@ -27,10 +27,18 @@ if TYPE_CHECKING:
     from polarproxy.export.crediting import Crediting
     from polarproxy.export.options import Options
     from polarproxy.model import Session
-    from polarproxy.trajectory.branches import Trajectory
     from polarproxy.trajectory.drift import Drift
     from polarproxy.trajectory.integrity_session import SessionIntegrity
     from polarproxy.trajectory.rebuilt import Rebuilt
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Of a session nothing is trained."""
+
+    reason: str
+    tokens: int = 0
+    """Sampled tokens that are lost for it, beside those that have a reason of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +57,10 @@ class Taking:
         self.account.drifts.update(by_class(drifts))
         self._observe(session, trajectory)
         kept = self._trained(session, trajectory, rebuilt, integrity)
-        if isinstance(kept, str):
-            self.account.left_out_sessions[kept] += 1
-            return Taken(session, rebuilt, None, (), kept)
+        if not isinstance(kept, Trajectory):
+            self.account.left_out_sessions[kept.reason] += 1
+            self._lose(kept.reason, kept.tokens)
+            return Taken(session, rebuilt, None, (), kept.reason)
         self._count_turn_rewards(session, rebuilt.trajectory)
         credit = self.crediting.of(session.session_id)
         kept = self._without_subagents(kept, credit)
@@ -63,22 +72,22 @@ class Taking:
 
     def _trained(
         self, session: Session, trajectory: Trajectory, rebuilt: Rebuilt, integrity: SessionIntegrity
-    ) -> Trajectory | str:
+    ) -> Trajectory | _Nothing:
         """What can be trained of a session, or why nothing can."""
         if not trajectory.branches:
-            return "nothing_trainable"
+            return _Nothing("nothing_trainable")
         reason = self.crediting.why_not(session.session_id)
         if reason is None and not self.options.where.reward(session):
             reason = "where"
         if reason is not None:
-            return reason
+            return _Nothing(reason, trajectory.trained_tokens)
         if self.options.strict:
             trajectory = self._without_refused(trajectory, rebuilt, integrity)
             if not trajectory.branches:
-                return "refused"
+                return _Nothing("refused")
         least = self.options.min_coverage
         if least is not None and (trajectory.coverage or 0.0) < least:
-            return "low_coverage"
+            return _Nothing("low_coverage", trajectory.trained_tokens)
         return trajectory
 
     def _cut(self, samples: list[Sample]) -> tuple[Sample, ...]:
@@ -88,6 +97,7 @@ class Taking:
         account.cut_rows += left.rows
         account.cut_tokens += left.tokens
         account.cut_trained_tokens += left.trained_tokens
+        self._lose("cut", left.trained_tokens)
         account.untrained_rows += left.untrained_rows
         return left.samples
 
@@ -101,10 +111,11 @@ class Taking:
         account.kinds.update(rebuilt.judged.kinds())
         account.captured_tokens += trajectory.captured_tokens
         account.left_out_calls.update(trajectory.left_out_by_reason())
-        ours = len(trained_turns(of_model(whole, self.options.model)))
-        left_out = {"other_model": len(trained_turns(whole)) - ours, "where": ours - len(trained_turns(trajectory))}
-        # Adding counters leaves zeros out: a report names only what happened.
-        account.left_out_turns += Counter(left_out)
+        for entry in whole.left_out:
+            self._lose(entry.reason.value, entry.tokens)
+        ours = of_model(whole, self.options.model)
+        self._without("other_model", whole, ours)
+        self._without("where", ours, trajectory)
         account.findings.update(finding.code.value for finding in integrity.findings)
 
     def _without_refused(self, trajectory: Trajectory, rebuilt: Rebuilt, integrity: SessionIntegrity) -> Trajectory:
@@ -112,7 +123,7 @@ class Taking:
 
         The rows are made again: what a refused turn stood beside is trained all the same, there or in another row.
         """
-        account, before = self.account, len(trained_turns(trajectory))
+        account, before = self.account, trajectory
         for branch in trajectory.branches:
             codes = integrity.refused(branch)
             account.refused_rows.update(code.value for code in codes)
@@ -121,12 +132,13 @@ class Taking:
             merge = dict(MERGES)[self.options.merge]
             again = trajectory_of(trajectory.session_id, rebuilt.forest, merge, integrity.wrong)
             trajectory = chosen(again, self.options)
-        sound = len(trained_turns(trajectory))
+        refused = len(trained_turns(before)) - len(trained_turns(trajectory))
+        # Adding counters leaves zeros out: a report names only what happened.
+        account.left_out_calls += Counter({Reason.REFUSED.value: refused})
+        self._lose(Reason.REFUSED.value, before.trained_tokens - trajectory.trained_tokens)
         mixed = sum(len(models_of(branch)) > 1 for branch in trajectory.branches)
         kept = of_one_model_each(trajectory)
-        # Adding counters leaves zeros out: a report names only what happened.
-        account.left_out_calls += Counter({Reason.REFUSED.value: before - sound})
-        account.left_out_turns += Counter({MIXED_MODELS: sound - len(trained_turns(kept))})
+        self._without(MIXED_MODELS, trajectory, kept)
         account.refused_rows += Counter({MIXED_MODELS: mixed})
         return kept
 
@@ -143,9 +155,17 @@ class Taking:
             kept = keeping(trajectory, lambda turn: turn.node.captured.kind is not CallKind.SUBAGENT)
         else:
             return trajectory
-        left_out = len(trained_turns(trajectory)) - len(trained_turns(kept))
-        self.account.left_out_turns += Counter({"subagent": left_out})
+        self._without("subagent", trajectory, kept)
         return kept
+
+    def _without(self, reason: str, before: Trajectory, after: Trajectory) -> None:
+        """Counts the turns, and their tokens, that are trained in the one and not in the other."""
+        left_out = len(trained_turns(before)) - len(trained_turns(after))
+        self.account.left_out_turns += Counter({reason: left_out})
+        self._lose(reason, before.trained_tokens - after.trained_tokens)
+
+    def _lose(self, reason: str, tokens: int) -> None:
+        self.account.left_out_tokens += Counter({reason: tokens})
 
     def _count_turn_rewards(self, session: Session, trajectory: Trajectory) -> None:
         if session.reward is not None and session.reward.turns:

@@ -27,6 +27,8 @@ def check(sample: Sample, batch: PaddedBatch | PackedBatch, part: Callable[[NDAr
     np.testing.assert_array_equal(part(batch.position_ids), np.arange(len(sample.token_ids)))
     np.testing.assert_array_equal(part(batch.loss_mask), sample.loss_mask)
     np.testing.assert_array_equal(part(batch.rollout_logprobs), masked(sample))
+    np.testing.assert_array_equal(part(batch.policy_versions), sample.policy_versions)
+    np.testing.assert_array_equal(part(batch.turn_index), sample.turn_index)
     assert (batch.advantages is None) == (sample.advantages is None)
     if batch.advantages is not None and sample.advantages is not None:
         np.testing.assert_array_equal(part(batch.advantages), sample.advantages)
@@ -44,6 +46,8 @@ def test_unpadded_a_batch_is_its_rows(samples: list[Sample], pad_token_id: int) 
         assert (batch.input_ids[place, length:] == pad_token_id).all()
         for array in (batch.loss_mask, batch.position_ids, batch.rollout_logprobs):
             assert not array[place, length:].any()
+        for array in (batch.policy_versions, batch.turn_index):
+            assert (array[place, length:] == -1).all()
         assert batch.advantages is None or not batch.advantages[place, length:].any()
     assert batch.loss_weight.tolist() == [sample.loss_weight for sample in samples]
 

@@ -57,9 +57,15 @@ def test_nothing_is_lost_uncounted(samples: list[Sample], size: int) -> None:
             if ours is not None:
                 np.testing.assert_array_equal(ours, theirs[:size])
     if left.rows:
-        assert {sample.session_tokens for sample in left.samples} <= {
-            sum(sample.trained_tokens for sample in left.samples)
-        }
+        masked = [sample.rollout_logprobs[sample.loss_mask == 1] for sample in left.samples]
+        sums = sum(map(len, masked)), float(sum(values.sum(dtype=np.float64) for values in masked))
+        assert {(sample.session_tokens, sample.session_logprob) for sample in left.samples} <= {sums}
+
+
+def test_no_row_shares_more_than_it_holds() -> None:
+    first = row([1, 2, 3, 4, 5], [0, 1, 0, 1, 0])
+    second = replace(row([1, 2, 3, 4, 6, 7], [0, 1, 0, 0, 0, 1], branch=1), parent_branch=0, shared_prefix=4)
+    assert [one.shared_prefix for one in cut([first, second], 3).samples] == [0, 3]
 
 
 def test_a_row_whose_parent_is_gone_is_a_child_of_the_next_one_above() -> None:

@@ -160,6 +160,7 @@ def test_every_turn_has_its_own_credit_and_the_sequence_its_sums() -> None:
         ([(3, 4), (4, 4)], {"policy_changed_within_turn", "policy_changed_between_turns"}),
         ([(3, 3), (4, 4)], {"policy_changed_between_turns"}),
         ([(3, 4), (3, 4)], {"policy_changed_within_turn"}),
+        ([(3, 3), (3, 4)], {"policy_changed_within_turn", "policy_changed_between_turns"}),
     ],
 )
 def test_turns_of_several_policy_versions_are_flagged(versions: list[tuple[int, int]], warnings: set[str]) -> None:
@@ -191,6 +192,20 @@ def test_lengths_that_differ_are_refused_by_name_and_number(
     message = f"branch 2 of session rollout-7: {name} has {size} values for 3 tokens"
     with pytest.raises(InvalidValue, match=message):
         change(made, np.zeros(size, np.float32))
+
+
+def test_what_is_only_context_says_nothing_of_how_a_row_was_sampled() -> None:
+    """Of the turns of a row those that another row trains, or none, count for nothing."""
+    other = replace(SAMPLING, temperature=0.5, top_p=0.25, top_k=7, logprobs_mode=LogprobsMode.RAW)
+    first = replace(call(0, [1], Said([2]), sampling=other, policy_versions=(0, 1)), template_digest="t0")
+    first = replace(first, served_model="large")
+    forks = [call(1, [1, 2, 3], Said([4])), call(2, [1, 2, 5], Said([6]))]
+    trajectory = build_trajectory("s", [CapturedCall(one, delivered=True) for one in (first, *forks)])
+    both, fork = build_samples(trajectory, SESSION, 1.0)
+    assert (fork.temperature, fork.top_p, fork.top_k, fork.logprobs_mode) == (1.0, 1.0, 0, "processed")
+    assert (fork.model, fork.template_digest, fork.warnings) == ("tiny", "t1", ())
+    assert (both.temperature, both.top_p, both.top_k, both.logprobs_mode) == (None, None, None, "mixed")
+    assert (both.model, both.template_digest) == (None, None)
 
 
 def test_sampling_that_differs_between_turns_is_not_given_for_all() -> None:

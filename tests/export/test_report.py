@@ -34,6 +34,7 @@ def account() -> Account:
     made.refused_rows.update(["usage_prompt", "no_stop_id"])
     made.findings.update(["no_stop_id", "top_k_set", "top_k_set"])
     made.left_out_turns["subagent"] = 2
+    made.left_out_tokens.update({"undelivered": 2, "aborted": 1, "subagent": 2})
     made.policy_version = 7
     made.lags.update([3, 0, 0])
     made.warnings.update(["top_k_set"])
@@ -66,7 +67,12 @@ def test_a_report() -> None:
         "tokens": 50,
         "sampled_tokens": {"captured": 20, "trained": 15},
         "coverage": 0.75,
-        "left_out": {"calls": {"aborted": 1, "undelivered": 2}, "sessions": {"no_reward": 1}, "turns": {"subagent": 2}},
+        "left_out": {
+            "calls": {"aborted": 1, "undelivered": 2},
+            "sessions": {"no_reward": 1},
+            "turns": {"subagent": 2},
+            "tokens": {"aborted": 1, "subagent": 2, "undelivered": 2},
+        },
         "cut": {"max_tokens": None, "rows": 0, "tokens": 0, "trained_tokens": 0, "rows_without_training": 0},
         "drift": {"nonce": 1, "thinking_stripped": 2},
         "unfaithful": {"rows": 1, "tokens": 7},

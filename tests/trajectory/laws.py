@@ -1,4 +1,5 @@
-"""The laws of the architecture as checks of any merger: Faithful, Once, Complete, Order-free, and nothing broken trained.
+"""The laws of the architecture as checks of any merger: Faithful, Once, Complete, Order-free, nothing broken trained, and
+(in `reasons`) nothing sound withheld.
 
 They look at the exported rows and at the calls as they were made, with no help from the code under test: every sampled
 token of a session has a logprob of its own, which tells where a trained token comes from.
@@ -14,6 +15,7 @@ from polarproxy.batch.sample import Sample, build_samples
 from polarproxy.model import CallKind, CallStatus, CapturedCall, FinishReason, Session
 from polarproxy.trajectory.branches import Trajectory
 from tests.trajectory.build import WHEN, logprob
+from tests.trajectory.reasons import nothing_withheld
 
 Calls = Sequence[CapturedCall]
 Merger = Callable[[Calls], Trajectory]
@@ -142,4 +144,4 @@ def _contained_later(token: SampledToken, calls: Calls) -> bool:
     )
 
 
-LAWS = (faithful, once, complete, order_free, nothing_broken)
+LAWS = (faithful, once, complete, order_free, nothing_broken, nothing_withheld)

@@ -1,11 +1,14 @@
-"""Sessions at random: turns, branches, repeats, several choices, broken calls; with so few tokens that prefixes collide."""
+"""Sessions at random: turns, branches, repeats, several choices, broken calls, agents and tries that headers name; with so
+few tokens that prefixes collide."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from polarproxy.model import CallKind, CallStatus, CapturedCall, FinishReason
 from polarproxy.trajectory.eligibility import SENTINEL
+from polarproxy.trajectory.repeats import RETRY_COUNT
 from tests.trajectory.build import Said, call, logprob
 
 MOST_CALLS = 8
@@ -14,6 +17,18 @@ _FEW = st.lists(_TOKENS, max_size=3)
 _STATUS = st.sampled_from([CallStatus.COMPLETED] * 6 + list(CallStatus))
 _FINISH = st.sampled_from([FinishReason.STOP] * 4 + [*FinishReason, None])
 _KIND = st.sampled_from([CallKind.MAIN] * 6 + list(CallKind))
+AGENT = "x-session-id"
+"""The header by which the agents of these sessions are told apart."""
+_HEADERS = st.sampled_from(
+    [()] * 6
+    + [
+        ((RETRY_COUNT, "0"),),
+        ((RETRY_COUNT, "1"),),
+        ((AGENT, "a"),),
+        ((AGENT, "b"),),
+        ((AGENT, "a"), (RETRY_COUNT, "1")),
+    ]
+)
 _BROKEN = st.sampled_from(["none", "short", "nan", "sentinel", "infinite"])
 
 
@@ -56,6 +71,7 @@ def sessions(draw: st.DrawFn) -> list[CapturedCall]:
         version = draw(st.integers(0, 2))
         shown = None if _rarely(draw) else prompt
         made = call(ordinal, shown, *said, status=status, policy_versions=(version, version))
+        made = replace(made, headers=draw(_HEADERS))
         calls.append(CapturedCall(made, draw(st.sampled_from([True, True, True, False])), draw(_KIND)))
         known += [prompt, *(prompt + list(one.ids) for one in said)]
     return calls

@@ -9,11 +9,11 @@ from polarproxy.errors import InvalidValue
 from polarproxy.model import CapturedCall
 from polarproxy.trajectory.forest import Forest, Node, build_forest, in_order
 from tests.trajectory.build import Said, call, turn
-from tests.trajectory.sessions import sessions
+from tests.trajectory.sessions import AGENT, sessions
 
 
 def parent_by_definition(nodes: tuple[Node, ...], place: int) -> int | None:
-    """Tries everything: earlier calls that sampled something, the longest, then the delivered, then the first."""
+    """Tries everything: earlier calls that sampled something, the longest, then its own agent's, the delivered, the first."""
     node = nodes[place]
     candidates = [
         other
@@ -22,7 +22,16 @@ def parent_by_definition(nodes: tuple[Node, ...], place: int) -> int | None:
         and len(nodes[other].completion.token_ids) > 0
         and list(node.prompt)[: nodes[other].stop] == list(nodes[other].context)
     ]
-    rank = {other: (-nodes[other].stop, not nodes[other].captured.delivered, other) for other in candidates}
+    agents = [dict(other.captured.call.headers).get(AGENT) for other in nodes]
+    rank = {
+        other: (
+            -nodes[other].stop,
+            agents[other] != agents[place],
+            not nodes[other].captured.delivered,
+            other,
+        )
+        for other in candidates
+    }
     return min(candidates, key=lambda other: rank[other], default=None)
 
 

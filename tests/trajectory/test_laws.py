@@ -16,7 +16,18 @@ from polarproxy.trajectory.forest import Forest, build_forest
 from polarproxy.trajectory.merging import MERGES, per_request, stitch
 from tests.fakes import toy_tokenizer
 from tests.trajectory.behaviours import SOME_CLASS, Played, behaviours
-from tests.trajectory.laws import LAWS, Calls, Merger, complete, faithful, marked, nothing_broken, once, order_free
+from tests.trajectory.laws import (
+    LAWS,
+    Calls,
+    Merger,
+    complete,
+    faithful,
+    marked,
+    nothing_broken,
+    once,
+    order_free,
+)
+from tests.trajectory.reasons import nothing_withheld
 from tests.trajectory.sessions import sessions
 from tests.trajectory.tongues import MARKS, TOY, real
 
@@ -63,7 +74,8 @@ def test_what_is_refused_is_counted_and_takes_nothing_along(name: str) -> None:
             return trajectory_of("s", build_forest(given), dict(MERGES)[name], refused)
 
         for law in laws_of(name):
-            law(calls, merge)
+            if law is not nothing_withheld:
+                law(calls, merge)
         expected = {turn for turn in trained_turns(rule(name)(calls)) if (turn[0], None) not in refused}
         assert trained_turns(merge(calls)) == expected
 
@@ -164,6 +176,22 @@ def keeps_what_comes_first(calls: Calls) -> Trajectory:
     return build_trajectory("s", list(kept.values()))
 
 
+def takes_a_repeat_for_a_retry(calls: Calls) -> Trajectory:
+    """Of two calls with one prompt only the later one counts, without evidence that it was tried again."""
+    later = {captured.call.prompt_token_ids: captured.call.call_id for captured in calls}
+    earlier = {(c.call.call_id, None) for c in calls if later[c.call.prompt_token_ids] != c.call.call_id}
+    made = trajectory_of("s", build_forest(calls), refused=earlier)
+    told = (replace(one, reason=Reason.SUPERSEDED) if one.reason is Reason.REFUSED else one for one in made.left_out)
+    return replace(made, left_out=tuple(told))
+
+
+def doubts_every_later_turn(calls: Calls) -> Trajectory:
+    later = {(captured.call.call_id, None) for captured in calls[1:]}
+    made = trajectory_of("s", build_forest(calls), refused=later)
+    told = (replace(one, reason=Reason.UNDELIVERED) if one.reason is Reason.REFUSED else one for one in made.left_out)
+    return replace(made, left_out=tuple(told))
+
+
 def merging(merge: Callable[[Forest, Reasons], Iterator[Branch]]) -> Merger:
     return partial(build_trajectory, "s", merge=merge)
 
@@ -179,6 +207,8 @@ VIOLATIONS: tuple[tuple[Law, str, Merger], ...] = (
     (order_free, "keeps what comes first", keeps_what_comes_first),
     (nothing_broken, "trains what was broken off", merging(trains_what_was_broken_off)),
     (nothing_broken, "trains titles", merging(trains_titles)),
+    (nothing_withheld, "takes a repeat for a retry", takes_a_repeat_for_a_retry),
+    (nothing_withheld, "doubts every later turn", doubts_every_later_turn),
 )
 
 
