@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallKind, CallStatus, Caveat, FinishReason
-from polarproxy.trajectory.repeats import later_tries, longer_try, superseded, used
+from polarproxy.trajectory.repeats import later_went_on, longer_try, superseded, used
 
 if TYPE_CHECKING:
     from polarproxy.model import Call, Completion
@@ -117,7 +117,7 @@ def _discarded(forest: Forest, place: int) -> bool:
     node = forest.nodes[place]
     if node.completion.finish_reason is not FinishReason.LENGTH:
         return False
-    return longer_try(forest, place) is not None or any(forest.children[other] for other in later_tries(forest, place))
+    return longer_try(forest, place) is not None or later_went_on(forest, place)
 
 
 def _without_tokens(completion: Completion) -> Reason:

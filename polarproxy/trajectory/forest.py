@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import InvalidValue
+from polarproxy.model import CallStatus
 from polarproxy.trajectory.lineage import identity
 from polarproxy.trajectory.prefix_tree import PrefixTree
 
@@ -79,6 +80,39 @@ class Forest:
             found[node.prompt.raw].append(place)
         return found
 
+    @cached_property
+    def agents(self) -> Sequence[str | None]:
+        """For each node the agent that asked, as its headers tell. None: they do not."""
+        told: dict[str, str | None] = {}
+        for node in self.nodes:
+            call = node.captured.call
+            if call.call_id not in told:
+                told[call.call_id] = identity(call).agent
+        return [told[node.captured.call.call_id] for node in self.nodes]
+
+    @cached_property
+    def same_question(self) -> Mapping[tuple[bytes, str | None], Sequence[int]]:
+        """The same for each prompt and agent."""
+        found: dict[tuple[bytes, str | None], list[int]] = defaultdict(list)
+        for raw, places in self.same_prompt.items():
+            for place in places:
+                found[raw, self.agents[place]].append(place)
+        return found
+
+    @cached_property
+    def last_continued(self) -> Mapping[tuple[bytes, str | None], int]:
+        """Of those of each prompt and agent the last one that has children; none where none has."""
+        return {
+            asked: place for asked, places in self.same_question.items() for place in places if self.children[place]
+        }
+
+    @cached_property
+    def not_completed(self) -> Sequence[Call]:
+        """The calls that failed or were broken off, by arrival."""
+        inside = {node.captured.call.call_id: node.captured.call for node in self.nodes}
+        calls = [*inside.values(), *(captured.call for captured in self.without_prompt)]
+        return sorted((call for call in calls if call.status is not CallStatus.COMPLETED), key=_ordinal)
+
     def ancestors(self, place: int) -> list[int]:
         """This place and those above it, the root last."""
         path: list[int] = []
@@ -87,6 +121,10 @@ class Forest:
             path.append(above)
             above = self.nodes[above].parent
         return path
+
+
+def _ordinal(call: Call) -> int:
+    return call.ordinal
 
 
 class GrowingForest:
@@ -144,10 +182,9 @@ class _Grower:
             return
         known = self._tree.match(prompt)
         parent = self._choose(captured, known.values)
-        beyond = known.beyond if known.shared < len(prompt) else ()
         for completion in sorted(call.completions, key=lambda completion: completion.index):
             place = len(self._nodes)
-            self._nodes.append(Node(captured, completion, prompt, parent, known.shared, beyond))
+            self._nodes.append(Node(captured, completion, prompt, parent, known.shared, known.beyond))
             self._children.append([])
             if parent is not None:
                 self._children[parent].append(place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from polarproxy.model import CallStatus, FinishReason
@@ -89,8 +90,9 @@ def longer_try(forest: Forest, place: int) -> int | None:
     sampled = node.completion.token_ids
     for other in later_tries(forest, place):
         again = forest.nodes[other]
-        longer = len(again.completion.token_ids) > len(sampled) and again.completion.token_ids.startswith(sampled)
-        if longer and again.captured.call.ordinal < onward:
+        if again.captured.call.ordinal >= onward:
+            return None
+        if len(again.completion.token_ids) > len(sampled) and again.completion.token_ids.startswith(sampled):
             return other
     return None
 
@@ -126,11 +128,17 @@ def superseded(forest: Forest, place: int) -> str | None:
 def later_tries(forest: Forest, place: int) -> Iterator[int]:
     """The completions of later calls of the same agent with exactly this prompt, in order."""
     node = forest.nodes[place]
-    same, own = forest.same_prompt[node.prompt.raw], node.captured.call
+    same = forest.same_question[node.prompt.raw, forest.agents[place]]
     for index in range(bisect_right(same, place), len(same)):
-        call = forest.nodes[same[index]].captured.call
-        if call.ordinal > own.ordinal and identity(call).agent == identity(own).agent:
+        if forest.nodes[same[index]].captured is not node.captured:
             yield same[index]
+
+
+def later_went_on(forest: Forest, place: int) -> bool:
+    """Whether a later prompt goes on from one of the `later_tries`."""
+    node = forest.nodes[place]
+    last = forest.last_continued.get((node.prompt.raw, forest.agents[place]))
+    return last is not None and last > place and forest.nodes[last].captured is not node.captured
 
 
 def _asked_before(forest: Forest, place: int) -> int | None:
@@ -160,16 +168,14 @@ def _retry(forest: Forest, first: Node, again: Node) -> str | None:
 
 def _began_between(forest: Forest, first: Node, again: Node) -> bool:
     """Whether a failed call between the two, no later a try than the first, may be what was tried again."""
-    nodes = (forest.nodes[place] for place in forest.same_prompt[first.prompt.raw])
-    calls = [node.captured.call for node in nodes] + [captured.call for captured in forest.without_prompt]
     own, later = first.captured.call, again.captured.call
+    since = bisect_right(forest.not_completed, own.ordinal, key=lambda call: call.ordinal)
+    between = takewhile(lambda call: call.ordinal < later.ordinal, islice(forest.not_completed, since, None))
     return any(
-        own.ordinal < call.ordinal < later.ordinal
-        and call.status is not CallStatus.COMPLETED
-        and call.prompt_token_ids in (None, first.prompt)
+        call.prompt_token_ids in (None, first.prompt)
         and identity(call).agent == identity(own).agent
         and retry_count(call) <= retry_count(own)
-        for call in calls
+        for call in between
     )
 
 
@@ -198,13 +204,9 @@ def _repeats(forest: Forest, place: int) -> Iterator[Repeat]:
         cut = forest.nodes[other]
         came_back = node.shared - len(cut.prompt)
         if came_back > 0 and broke_off(cut):
-            count = len(cut.completion.token_ids)
-            yield Repeat(
-                RepeatKind.CONTINUED_AFTER_CUT,
-                own.call_id,
-                cut.captured.call.call_id,
-                f"{came_back} of its {count} sampled tokens stand in the prompt, and then something else",
-            )
+            more = "and then something else" if node.shared < len(node.prompt) else "at its end"
+            evidence = f"{came_back} of its {len(cut.completion.token_ids)} sampled tokens stand in the prompt, {more}"
+            yield Repeat(RepeatKind.CONTINUED_AFTER_CUT, own.call_id, cut.captured.call.call_id, evidence)
     parent = None if node.parent is None else forest.nodes[node.parent]
     if node.parent is not None and parent is not None and broke_off(parent) and used(forest, node.parent):
         evidence = (

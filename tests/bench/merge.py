@@ -8,7 +8,8 @@ the last prompt of every chain; making the lists is not counted. Ours makes the 
 them. Both must find the same conversations. Processor time, interleaved rounds, medians; what counts are the ratios.
 
 Bandwidth: bytes of all prompts and replies as int32 over the time of the forest. Cost of one more call: that of the last
-500 calls over that of the second 500, of a session of 2,000 calls whose conversations are alike. Drift: finding it
+500 calls over that of the second 500, of a session of 2,000 calls whose conversations are alike. Asked again: branches and
+repeats of one prompt that was asked 2,000 times, by call, over those of 500. Drift: finding it
 over making the forest, where nothing drifts, where every turn comes back in other tokens, and where three numbers at the
 beginning of each prompt change.
 
@@ -30,10 +31,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from polarproxy.trajectory.branches import trajectory_of
 from polarproxy.trajectory.drift import find_drifts
 from polarproxy.trajectory.forest import Forest, GrowingForest, build_forest
+from polarproxy.trajectory.repeats import find_repeats
 from tests.bench.goals import Goal, as_json
-from tests.bench.merge_work import Session, agents, group_by_lists, long, small, with_nonces
+from tests.bench.merge_work import Session, agents, asked_again, group_by_lists, long, small, with_nonces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +98,8 @@ class Results:
     sizes: dict[str, int]
     added: list[float]
     """Cost of one more call late in a session over the same early, by round."""
+    asked_again: list[float]
+    """Cost of a call with the prompt of all others, where there are four times as many, over that where there are fewer."""
     drift_of_none: list[float]
     """Finding drift over making the forest, by round."""
     drift_of_all: list[float]
@@ -113,6 +118,9 @@ class Results:
         slowest = min(self.bandwidth(load) for load in (LONG, AGENTS))
         yield Goal("bandwidth of both over 1 GB/s", slowest / 1e9, 1.5, at_least=True)
         yield Goal("one more call, late over early", statistics.median(self.added), 1.3, at_least=False)
+        yield Goal(
+            "a prompt asked 2,000 times over 500, by call", statistics.median(self.asked_again), 2, at_least=False
+        )
 
 
 def conversations(forest: Forest) -> list[int]:
@@ -143,6 +151,17 @@ def added(session: Session) -> float:
     return spent[-1] / spent[1]
 
 
+def repeated(few: Session, many: Session) -> float:
+    """By call, what many calls of one prompt cost over what few do."""
+
+    def work(session: Session) -> None:
+        forest = build_forest(session.calls)
+        trajectory_of("s", forest)
+        find_repeats(forest)
+
+    return seconds(lambda: work(many)) / len(many.calls) / (seconds(lambda: work(few)) / len(few.calls))
+
+
 def drift(session: Session) -> float:
     forest = build_forest(session.calls)
     return seconds(lambda: find_drifts(forest, {})) / seconds(lambda: build_forest(session.calls))
@@ -154,14 +173,16 @@ def run(rounds: int, times: int) -> Results:
     # One conversation after the other, so that early and late calls have the same prompts but for their tokens.
     ordered = sorted(range(2_000), key=lambda place: (place % 200, place))
     alike = Session([alike.calls[place] for place in ordered], [])
+    few, many = asked_again(_SOME), asked_again(4 * _SOME)
     drifting, changing = long(drifting=True), with_nonces()
     for load in loads:
         assert_alike(load.sessions)
     measured: list[dict[str, Timing]] = []
-    results = Results(measured, times * _DIFFERENT, {load.name: load.size for load in loads}, [], [], [], [])
+    results = Results(measured, times * _DIFFERENT, {load.name: load.size for load in loads}, [], [], [], [], [])
     for _ in range(rounds):
         measured.append({load.name: Timing(seconds(load.ours), seconds(load.theirs)) for load in loads})
         results.added.append(added(alike))
+        results.asked_again.append(repeated(few, many))
         results.drift_of_none.append(drift(loads[0].sessions[0]))
         results.drift_of_all.append(drift(drifting))
         results.drift_of_nonces.append(drift(changing))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,16 @@ class Session:
             len((one.call.prompt_token_ids or TokenIds()).raw) + len(one.call.completions[0].token_ids.raw)
             for one in self.calls
         )
+
+
+def asked_again(count: int) -> Session:
+    """A harness that asks the same thing again and again, and is cut at the same limit each time."""
+    prompt, calls = np.arange(500, dtype=np.int32), []
+    for ordinal in range(count):
+        made = _call(ordinal, prompt, np.asarray([7, ordinal], np.int32))
+        cut = replace(made.call.completions[0], finish_reason=FinishReason.LENGTH)
+        calls.append(replace(made, call=replace(made.call, completions=(cut,))))
+    return Session(calls, [])
 
 
 def _call(ordinal: int, prompt: Ids, sampled: Ids) -> CapturedCall:

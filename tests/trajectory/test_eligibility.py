@@ -67,6 +67,8 @@ CASES = [
     pytest.param(turn(0, [1], Said([2], [-0.5, -0.5])), Reason.LOGPROB_COUNT, id="one_logprob_too_many"),
     pytest.param(turn(0, [1], Said([2, 3], [])), Reason.LOGPROB_COUNT, id="an_empty_list_of_logprobs"),
     pytest.param(turn(0, [1], Said([2, 3], [-0.5, None])), Reason.BAD_LOGPROB, id="a_missing_logprob"),
+    pytest.param(turn(0, [1], Said([2], [-9001.0])), Reason.BAD_LOGPROB, id="near_the_sentinel"),
+    pytest.param(turn(0, [1], Said([2], [0.001])), Reason.BAD_LOGPROB, id="a_probability_above_1"),
     pytest.param(turn(0, [1], Said([2], [float("nan")])), Reason.BAD_LOGPROB, id="nan"),
     pytest.param(turn(0, [1], Said([2], [float("-inf")])), Reason.BAD_LOGPROB, id="minus_infinity"),
     pytest.param(turn(0, [1], Said([2], [-9999.0])), Reason.BAD_LOGPROB, id="vllms_sentinel"),
@@ -100,8 +102,8 @@ def test_the_work_itself_is_trained(kind: CallKind) -> None:
     assert trained(turn(0, [1], Said([2]), kind=kind)) == ["s-c0"]
 
 
-def test_a_very_improbable_token_is_no_sentinel() -> None:
-    assert trained(turn(0, [1], Said([2, 3], [-8999.0, -0.0]))) == ["s-c0"]
+def test_a_very_improbable_token_is_no_sentinel_and_rounding_is_no_probability_above_1() -> None:
+    assert trained(turn(0, [1], Said([2, 3, 4], [-8999.0, -0.0, 5e-6]))) == ["s-c0"]
 
 
 @pytest.mark.parametrize(

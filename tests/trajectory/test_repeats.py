@@ -207,6 +207,32 @@ def test_a_cut_reply_of_which_a_part_came_back_is_left_out_and_gone_on_from() ->
     assert rows(first, on) == [["s-c1"]]
 
 
+def test_a_cut_reply_of_which_a_part_is_to_be_gone_on_from_within_the_turn() -> None:
+    """`continue_final_message`: the prompt ends with the part that the client kept."""
+    first, on = cut(CallStatus.ABORTED, Said([2, 3, 4], finish=None)), turn(1, [1, 2, 3], Said([9]))
+    (found,) = find_repeats(build_forest([first, on]))
+    assert (found.kind, found.evidence) == (
+        RepeatKind.CONTINUED_AFTER_CUT,
+        "2 of its 3 sampled tokens stand in the prompt, at its end",
+    )
+    assert rows(first, on) == [["s-c1"]]
+
+
+def test_a_longer_try_is_longer() -> None:
+    """A retry that was cut at the same token tells nothing about which of them is gone on from: the first is."""
+    first, again = (turn(ordinal, [1], Said([2, 3], finish=FinishReason.LENGTH)) for ordinal in (0, 1))
+    on = turn(2, [1, 2, 3, 4], Said([6]))
+    assert left_out(first, again, on) == {}
+    assert rows(first, again, on) == [["s-c0", "s-c2"], ["s-c1"]]
+
+
+def test_what_never_came_back_is_found_among_many_tries() -> None:
+    """A thousand tries that were cut at their limit, and one that was gone on from: all before it were discarded."""
+    tries = [turn(ordinal, [1], Said([2, ordinal], finish=FinishReason.LENGTH)) for ordinal in range(1000)]
+    on = turn(1000, [1, 2, 998, 5], Said([6]))
+    assert list(left_out(*tries, on)) == [f"s-c{ordinal}" for ordinal in range(998)]
+
+
 def test_a_phantom_turn_in_the_history_is_context_and_never_trained() -> None:
     """After a cut OpenCode tells of a call with arguments `{}` (8) and a result `aborted` (9) that nobody sampled."""
     first, on = cut(CallStatus.ENGINE_ERROR), turn(1, [1, 8, 9], Said([6]))
