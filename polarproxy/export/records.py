@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from polarproxy.batch.sample import Sample
 
 ROWS_A_GROUP = 256
-TOKENS_A_GROUP = 1 << 18
+TOKENS_A_GROUP = 1 << 19
 """A group of rows ends with the row that makes it so long: what is in memory does not grow with the export."""
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from polarproxy.batch.sample import Sample
 from polarproxy.export.columns import ARRAYS, SCHEMA, VALUES, Tables, to_arrow, to_json
@@ -26,9 +28,9 @@ def value(sample: Sample, name: str) -> Any:
     return list(found) if name == "call_ids" else found
 
 
-@given(rows())
-def test_an_arrow_table_is_its_rows(samples: list[Sample]) -> None:
-    tables = Tables()
+@given(rows(), st.none() | st.integers(1, 6))
+def test_an_arrow_table_is_its_rows(samples: list[Sample], piece: int | None) -> None:
+    tables = Tables(piece)
     # In memory that held others before, fewer and more of them.
     for others in (samples[:1], samples[::-1] * 2):
         tables.of(others)
@@ -44,6 +46,27 @@ def test_an_arrow_table_is_its_rows(samples: list[Sample]) -> None:
                 assert found.values.null_count == 0
     for name, *_ in VALUES:
         assert table.column(name).to_pylist() == [value(sample, name) for sample in samples]
+
+
+def test_long_rows_are_pieces_of_their_own_without_a_copy_and_short_ones_are_joined() -> None:
+    short, long = row([1, 2], [0, 1]), row([7] * 10, [0] + [1] * 9)
+    column = Tables(5).of([short, short, long, short, *[short] * 12]).column("token_ids")
+    assert [len(chunk) for chunk in column.chunks] == [2, 1, 10, 3]
+    assert column.chunk(1).values.buffers()[1].address == long.token_ids.ctypes.data
+    whole = Tables().of([short, long]).column("token_ids")
+    assert len(whole.chunks) == 1
+
+
+@pytest.mark.parametrize("piece", [None, 1, 100])
+def test_arrays_of_another_kind_or_with_gaps_are_what_they_say_all_the_same(piece: int | None) -> None:
+    strange = dataclasses.replace(
+        row([1, 2, 3], [0, 1, 1]),
+        token_ids=np.arange(1, 7, dtype=np.int64)[::2],  # type: ignore[arg-type]
+        loss_mask=np.asarray([False, True, True]),
+    )
+    table = Tables(piece).of([strange, row([9])])
+    assert table.column("token_ids").to_pylist() == [[1, 3, 5], [9]]
+    assert table.column("loss_mask").to_pylist()[0] == [0, 1, 1]
 
 
 @given(rows())
