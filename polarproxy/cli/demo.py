@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import aiohttp
 import typer
-import uvloop
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from polarproxy.cli.accounts import print_account
+from polarproxy.cli.ending import run
 from polarproxy.cli.output import console
 from polarproxy.cli.recipes import harness_cache, known_harnesses, known_recipes
 from polarproxy.cli.runner import running_proxy
@@ -73,7 +73,7 @@ def demo(
     console.print(f"results go to [bold]{folder}[/bold]")
     with EmbeddedEngine(model or model_path(), alias=_ALIAS, slots=concurrency) as engine:
         console.print(f"embedded engine: llama.cpp with {(model or model_path()).name}")
-        uvloop.run(_rollouts(settings, engine.base_url, samples, concurrency))
+        run(_rollouts(settings, engine.base_url, samples, concurrency))
     _export(settings, folder)
     console.print(f"done in {time.monotonic() - started:.0f} s; look around with, for example:")
     console.print(f"  {sys.argv[0]} sessions list --db {settings.db}")

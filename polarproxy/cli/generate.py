@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +12,7 @@ from polarproxy.cli.accounts import print_account
 from polarproxy.cli.cluster import cluster
 from polarproxy.cli.config import load
 from polarproxy.cli.conversation import read_request
+from polarproxy.cli.ending import run
 from polarproxy.cli.job_run import Place, run_job
 from polarproxy.cli.lock import only_proxy
 from polarproxy.cli.opening import Json
@@ -64,11 +64,10 @@ def generate(
     place = _prepared(read, job.parent)
     with only_proxy(place.settings):
         if runner == "local":
-            # Not uvloop: it closes the pipe of a program a second time, by when the number may be another file's.
-            finished = asyncio.run(run_job(place))
+            finished = run(run_job(place))
         else:
             with cluster(ray_address) as nodes:
-                finished = asyncio.run(run_job(place, nodes))
+                finished = run(run_job(place, nodes))
     counted, account = _exported(place)
     summary = {"job": read.name, "finished": finished, **counted.summary(read.prices)}
     (place.folder / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1))

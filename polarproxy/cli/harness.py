@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from polarproxy.cli.ending import run as run_to_end
 from polarproxy.cli.harness_run import MEMORY, Kind, Memory, Own, run, say
 from polarproxy.cli.harness_runs import Checked, check
 from polarproxy.cli.opening import Json
@@ -134,7 +134,7 @@ def _check(harness: Harness, runtime: str, seconds: float, memory_mb: int) -> di
     except HarnessNotInstalled as error:
         return {"skipped": str(error)}
     try:
-        checked = asyncio.run(check(installed, runtime, seconds, Limits(memory_mb=memory_mb)))
+        checked = run_to_end(check(installed, runtime, seconds, Limits(memory_mb=memory_mb)))
     except RuntimeFailed as error:
         return {"problems": [str(error)]}
     return _told(checked, harness.recipe.version, runtime)

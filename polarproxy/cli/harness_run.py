@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 from rich.text import Text
 
 from polarproxy.cli.config import load
+from polarproxy.cli.ending import run as run_to_end
 from polarproxy.cli.harness_runs import Done, Task, run_task
 from polarproxy.cli.opening import Db, Json
 from polarproxy.cli.output import console, errors, print_json
@@ -22,8 +22,7 @@ from polarproxy.rollout.runtimes.opening import best_runtime
 from polarproxy.rollout.runtimes.protocol import Folder, GitCommit, Limits
 
 if TYPE_CHECKING:
-    from polarproxy.rollout.runtimes.opening import best_runtime
-from polarproxy.rollout.runtimes.protocol import Source
+    from polarproxy.rollout.runtimes.protocol import Source
 
 Own = Annotated[
     str | None,
@@ -63,6 +62,8 @@ def run(
     harness = named(known_harnesses(harnesses), name)
     settings = load({"upstream": upstream, "db": db, "port": 0, "host": "127.0.0.1", "auth": "required"}, None)
     source = _source(work, commit)
+    if patch is not None and not patch.parent.is_dir():
+        raise BadSettings(f"the patch cannot be written to {patch}: there is no folder {patch.parent}")
     text = _read(task[1:]) if task.startswith("@") else task
     installed = install(harness, harness_cache(), say)
     wanted = Task(
@@ -73,7 +74,7 @@ def run(
         source=source,
         model=model,
     )
-    done = asyncio.run(run_task(installed, wanted, settings))
+    done = run_to_end(run_task(installed, wanted, settings))
     if patch is not None:
         patch.write_bytes(done.patch)
     _print_run(done, settings.db, as_json)

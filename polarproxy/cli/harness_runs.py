@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -15,6 +14,7 @@ from polarproxy.errors import ProxyRefused, RuntimeFailed
 from polarproxy.model import SessionStatus, TokenSource
 from polarproxy.rollout.running import Access, Outcome, run_harness
 from polarproxy.rollout.runtimes.budget import Budget
+from polarproxy.rollout.runtimes.folder import OwnFolder
 from polarproxy.rollout.runtimes.opening import Runtimes
 from polarproxy.rollout.runtimes.protocol import Spec
 from polarproxy.rollout.scripted.engine import ScriptedEngine, played
@@ -87,6 +87,9 @@ async def run_task(installed: Installed, task: Task, settings: Settings) -> Done
                     file = await runtime.get(task.asked) if task.asked else None
                 except (FileNotFoundError, RuntimeFailed):
                     file = None
+        except asyncio.CancelledError:
+            status = SessionStatus.ABORTED
+            raise
         finally:
             await _post(control, f"/api/sessions/{session_id}/close", {"status": status})
         return Done(outcome, parts.repository.session(session_id), parts.repository.calls(session_id), patch, file)
@@ -130,10 +133,10 @@ async def check(installed: Installed, runtime: str, seconds: float, limits: Limi
     """The recipe's own small task, with the scripted engine as the model. Raises as `run_task` does."""
     asked = installed.recipe.check
     assert asked is not None
-    with tempfile.TemporaryDirectory(prefix="polarproxy-check-") as folder:
+    with OwnFolder("check") as own:
         async with ScriptedEngine(played(asked.turns), context=_CONTEXT) as engine:
             settings = Settings(
-                upstream=engine.url, port=0, db=f"sqlite:///{Path(folder, 'polar.db')}", auth="required", engine="vllm"
+                upstream=engine.url, port=0, db=f"sqlite:///{own.path / 'polar.db'}", auth="required", engine="vllm"
             )
             task = Task(
                 instruction=asked.instruction,

@@ -16,6 +16,7 @@ from polarproxy.cli.reward_spec import SpecFile, load_spec
 from polarproxy.cli.transcripts import Transcriber
 from polarproxy.errors import BadReward, JudgeFailed
 from polarproxy.rollout.judging import Judges
+from polarproxy.rollout.runtimes.folder import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,7 @@ def recompute(
 def judge_all(repository: Repository, judges: Judges, sessions: Sequence[Session], concurrency: int) -> list[Outcome]:
     """What the judges say of these sessions, in their order; nothing is stored."""
     reader = Transcriber(repository)
+    sweep()
     with ThreadPoolExecutor(concurrency) as pool:
         run = pool.map(lambda one: _judge(reader, judges, one), sessions)
         return list(track(run, "judging", len(sessions), console=errors, disable=not errors.is_terminal))

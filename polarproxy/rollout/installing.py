@@ -10,8 +10,8 @@ import fcntl
 import os
 import platform
 import shutil
-import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,18 @@ import xxhash
 from polarproxy.errors import HarnessNotInstalled
 from polarproxy.model.harness import Install
 from polarproxy.rollout.filling import uses
+from polarproxy.rollout.supervised import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    import threading
+    from collections.abc import Callable, Iterator
 
     from polarproxy.rollout.recipes import Harness
     from polarproxy.trajectory.recipes import Recipe
 
 _COMPLETE = "complete"
 _STEP_S = 1800.0
+_LOOK_S = 0.1
 _NPM = (
     *("install", "--silent", "--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--no-update-notifier"),
     # Scripts could do anything, and optional packages are native extras that programs do without.
@@ -53,8 +56,13 @@ class Installed:
     """Folders that a runtime must let it read."""
 
 
-def install(harness: Harness, cache: Path, say: Callable[[str], None] = lambda _: None) -> Installed:
-    """Installs what is not installed yet; `say` hears of each step that takes long.
+def install(
+    harness: Harness,
+    cache: Path,
+    say: Callable[[str], None] = lambda _: None,
+    unwanted: threading.Event | None = None,
+) -> Installed:
+    """Installs what is not installed yet; `say` hears of each step that takes long. It is broken off once it is `unwanted`.
 
     Raises `HarnessNotInstalled`, which says why, when it cannot be had on this machine.
     """
@@ -68,7 +76,7 @@ def install(harness: Harness, cache: Path, say: Callable[[str], None] = lambda _
         wanted = _for_machine(wanted, machine)
         units = [] if wanted.node is None else [_node(wanted.node, wanted.arch[machine])]
         for unit in [_Unit(harness.recipe.name, wanted, harness.folder), *units]:
-            place = unit.install(cache, say)
+            place = unit.install(cache, say, unwanted)
             folders += [place, *_interpreter(place)]
             path.append(str(place / "bin"))
     return Installed(harness.recipe, harness.folder, tuple(path), tuple(folders))
@@ -121,53 +129,53 @@ class _Unit:
             None if self.wanted.requirements is None or self.beside is None else self.beside / self.wanted.requirements
         )
 
-    def install(self, cache: Path, say: Callable[[str], None]) -> Path:
+    def install(self, cache: Path, say: Callable[[str], None], unwanted: threading.Event | None) -> Path:
         stamp = msgspec.json.encode(self.wanted, order="deterministic")
         if self._requirements is not None:
             stamp += self._requirements.read_bytes()
         place = cache.absolute() / f"{self.name}-{xxhash.xxh3_64_hexdigest(stamp)}"
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place):
+        with _alone(place, unwanted):
             if not (place / _COMPLETE).exists():
                 say(
                     f"installing {self.name}: {', '.join((*self.wanted.npm, *self.wanted.pip)) or self.wanted.requirements}"
                 )
                 shutil.rmtree(place, ignore_errors=True)
                 place.mkdir()
-                self._fill(place)
+                self._fill(place, unwanted)
                 (place / _COMPLETE).touch()
         return place
 
-    def _fill(self, place: Path) -> None:
-        if self.wanted.npm:
-            self._run(["npm", *_NPM[:1], "--prefix", str(place), *_NPM[1:], *self.wanted.npm])
-        if self.wanted.pip or self._requirements is not None:
-            python = str(place / "venv" / "bin" / "python")
-            self._run([_python(self.name, self.wanted.python), "-m", "venv", str(place / "venv")])
-            if self._requirements is not None:
-                self._run([python, *_PIP, "--no-deps", "-r", str(self._requirements)])
-            if self.wanted.pip:
-                self._run([python, *_PIP, *self.wanted.pip])
+    def _fill(self, place: Path, unwanted: threading.Event | None) -> None:
+        for command in self._commands(place):
+            self._run(command, unwanted)
         (place / "bin").mkdir()
         for name, path in self.wanted.programs.items():
             if not (place / path).exists():
                 raise HarnessNotInstalled(f"{self.name}: its packages brought no {path}")
             (place / "bin" / name).symlink_to(Path("..", path))
 
-    def _run(self, command: Sequence[str]) -> None:
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_STEP_S, check=False
-            )
-        except FileNotFoundError as error:
-            raise HarnessNotInstalled(
-                f"{self.name} is installed with {command[0]}, which this machine has not"
-            ) from error
-        except subprocess.TimeoutExpired as error:
-            raise HarnessNotInstalled(f"{self.name}: {command[0]} took longer than {_STEP_S:g} s") from error
-        if done.returncode != 0:
+    def _commands(self, place: Path) -> Iterator[list[str]]:
+        if self.wanted.npm:
+            yield ["npm", *_NPM[:1], "--prefix", str(place), *_NPM[1:], *self.wanted.npm]
+        if self.wanted.pip or self._requirements is not None:
+            python = str(place / "venv" / "bin" / "python")
+            yield [_python(self.name, self.wanted.python), "-m", "venv", str(place / "venv")]
+            if self._requirements is not None:
+                yield [python, *_PIP, "--no-deps", "-r", str(self._requirements)]
+            if self.wanted.pip:
+                yield [python, *_PIP, *self.wanted.pip]
+
+    def _run(self, command: list[str], unwanted: threading.Event | None) -> None:
+        program = Path(command[0]).name
+        if shutil.which(command[0]) is None:
+            raise HarnessNotInstalled(f"{self.name} is installed with {program}, which this machine has not")
+        done = run(command, seconds=_STEP_S, unwanted=unwanted)
+        if done.code is None:
+            raise HarnessNotInstalled(f"{self.name}: {program} took longer than {_STEP_S:g} s, or was broken off")
+        if done.code != 0:
             said = (done.stderr.strip() or done.stdout.strip())[-600:]
-            raise HarnessNotInstalled(f"{self.name}: {Path(command[0]).name} failed: {said}")
+            raise HarnessNotInstalled(f"{self.name}: {program} failed: {said}")
 
 
 def _python(name: str, least: str | None) -> str:
@@ -185,8 +193,15 @@ def _python(name: str, least: str | None) -> str:
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _alone(place: Path, unwanted: threading.Event | None) -> Iterator[None]:
     """Waits for whoever installs the same."""
     with place.with_name(f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if unwanted is not None and unwanted.is_set():
+                    raise HarnessNotInstalled(f"{place.name} was still being installed by another process") from None
+                time.sleep(_LOOK_S)
         yield

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
-import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,17 +20,16 @@ from polarproxy.credit.spec import Judgement
 from polarproxy.errors import JudgeFailed
 from polarproxy.rollout import confined
 from polarproxy.rollout.confined import NOT_FOUND
+from polarproxy.rollout.runtimes.folder import OwnFolder
 from polarproxy.rollout.runtimes.hosted import SYSTEM_PATH
+from polarproxy.rollout.supervised import run
 
 if TYPE_CHECKING:
-    from typing import IO
-
     from polarproxy.credit.spec import Component
     from polarproxy.credit.transcript import Transcript
     from polarproxy.model import Session
+    from polarproxy.rollout.supervised import Done
 
-_MOST_OUTPUT = 4 << 20
-"""Bytes of output that are read; what comes later is a program that does not know when to stop."""
 _SHOWN = 300
 
 
@@ -47,21 +42,22 @@ class _Result(msgspec.Struct):
 def judge_by_command(one: Component, session: Session, said: Transcript) -> Judgement:
     """What the component's command says of a session; raises `JudgeFailed` when it says nothing that can be used.
 
-    It runs in an empty folder that is its HOME, without the user's environment, in a process group that is killed at the end.
+    It runs in an empty folder that is its HOME, without the user's environment; what it started ends with it.
     """
     nonce = secrets.token_hex(16)
-    code, output, complaints, timed_out = _run(one, _input(one, session, said, nonce))
-    if timed_out:
+    done = _run(one, _input(one, session, said, nonce))
+    complaints = done.stderr.strip()[-_SHOWN:]
+    if done.code is None:
         raise JudgeFailed(f"{one.name}: {(one.command or ('',))[0]} took longer than {one.timeout_s:g} s")
-    if code == NOT_FOUND:
-        raise JudgeFailed(f"{one.name}: {complaints.strip()[-_SHOWN:]}")
+    if done.code == NOT_FOUND:
+        raise JudgeFailed(f"{one.name}: {complaints}")
     if one.reads == "exit":
-        if code < 0:
-            raise JudgeFailed(f"{one.name}: the command was ended by signal {-code}: {complaints.strip()[-_SHOWN:]}")
-        return Judgement(float(code == 0))
+        if done.code < 0:
+            raise JudgeFailed(f"{one.name}: the command was ended by signal {-done.code}: {complaints}")
+        return Judgement(float(done.code == 0))
     if one.reads == "tests":
-        return Judgement(passed_share(output + "\n" + complaints))
-    return _result(one, output, nonce, f"exit code {code}: {complaints.strip()[-_SHOWN:]}")
+        return Judgement(passed_share(done.stdout + "\n" + done.stderr))
+    return _result(one, done.stdout, nonce, f"exit code {done.code}: {complaints}")
 
 
 def _input(one: Component, session: Session, said: Transcript, nonce: str) -> bytes:
@@ -87,45 +83,15 @@ def encodable(value: object) -> object:
     return value
 
 
-def _run(one: Component, told: bytes) -> tuple[int, str, str, bool]:
-    """Exit code, output, complaints, and whether it ran out of time."""
+def _run(one: Component, told: bytes) -> Done:
     limits = [str(one.memory_mb), str(int(one.timeout_s) + 1)]
     command = [sys.executable, "-I", "-S", str(Path(confined.__file__)), *limits, *(one.command or ())]
-    with (
-        tempfile.TemporaryDirectory(prefix="polarproxy-judge-", ignore_cleanup_errors=True) as folder,
-        # Files, not pipes: a descendant that outlives the command cannot keep us waiting for the end of its output.
-        tempfile.TemporaryFile() as stdin,
-        tempfile.TemporaryFile() as stdout,
-        tempfile.TemporaryFile() as stderr,
-    ):
-        stdin.write(told)
-        stdin.seek(0)
+    with OwnFolder("judge") as own:
+        home = own.path / "home"
+        home.mkdir()
         path = os.environ.get("PATH", SYSTEM_PATH)
-        environment = {"PATH": path, "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
-        process = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
-        timed_out = False
-        try:
-            process.wait(one.timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        return code, _text(stdout), _text(stderr), timed_out
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(_MOST_OUTPUT).decode(errors="replace")
+        environment = {"PATH": path, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8"}
+        return run(command, seconds=one.timeout_s, folder=home, env=environment, stdin=told)
 
 
 def _result(one: Component, output: str, nonce: str, how: str) -> Judgement:

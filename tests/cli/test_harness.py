@@ -61,6 +61,10 @@ def test_wrong_use_is_told(polarproxy: Command, tmp_path: Path) -> None:
         (("run", "shell", "--task", "x", "--commit", "nothing"), "--commit is REPOSITORY@COMMIT"),
         (("run", "shell", "--task", "@/nonexistent/task"), "/nonexistent/task: No such file"),
         (("run", "shell", "--task", f"@{binary}"), "is not UTF-8"),
+        (
+            ("run", "shell", "--task", "true", "--patch", "no/such/folder/fix.patch"),
+            "there is no folder no/such/folder",
+        ),
         (("check", "shell", "--runtime", "vm"), "there is no runtime 'vm'"),
     ):
         ended = polarproxy("harness", *arguments)

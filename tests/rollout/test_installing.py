@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from polarproxy.model.harness import Install
 from polarproxy.rollout.installing import Installed, install
 from polarproxy.rollout.recipes import Harness
 from polarproxy.trajectory.recipes import Recipe
+from tests.rollout.left import processes
 
 NPM = """#!/bin/sh
 echo "$@" >> "$NPM_LOG"
@@ -109,3 +111,32 @@ def test_nothing_to_install_is_nothing_to_do(tmp_path: Path) -> None:
     installed = install(harness(None, tmp_path), tmp_path / "cache")
     assert (installed.path, installed.programs) == ((), (tmp_path,))
     assert not (tmp_path / "cache").exists()
+
+
+async def test_an_install_that_is_broken_off_leaves_nothing_running(
+    npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for it to be installed by another is let go too."""
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    (npm.parent / "npm").write_text("#!/bin/sh\nsetsid sleep 600 &\nsleep 600\n")
+    unwanted = threading.Event()
+    tries = [
+        asyncio.to_thread(install, harness(TOOL, tmp_path), tmp_path / "cache", unwanted=unwanted) for _ in range(2)
+    ]
+    both = asyncio.gather(*tries, return_exceptions=True)
+    async with asyncio.timeout(30):
+        while len([line for line in processes(tmp_path) if line == "sleep 600"]) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    unwanted.set()
+    async with asyncio.timeout(30):
+        ended = await both
+    assert sorted(map(str, ended)) == [
+        f"{place_of(tmp_path)} was still being installed by another process",
+        "tool: npm took longer than 1800 s, or was broken off",
+    ]
+    assert processes(tmp_path) == []
+
+
+def place_of(folder: Path) -> str:
+    (lock,) = (folder / "cache").glob("tool-*.lock")
+    return lock.stem

@@ -13,6 +13,7 @@ from polarproxy.errors import BadReward, JudgeFailed
 from polarproxy.model import Reward, RewardComponent, Session, TurnReward
 from polarproxy.rollout.confined import cut_network
 from polarproxy.rollout.judging import Judges
+from tests.rollout.left import folders, processes
 from tests.trajectory.build import WHEN
 
 STORED = Reward(0.5, (RewardComponent("style", 0.25),), (TurnReward(1.0, turn=0),))
@@ -145,6 +146,26 @@ def test_a_command_has_its_time() -> None:
     text = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
     with pytest.raises(JudgeFailed, match=r"longer than 0\.5 s"):
         judged(command=program(text), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 600.0])
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the process group is killed")
+def test_nothing_of_a_command_is_left(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    text = f"import os, time\nif os.fork() == 0:\n  os.setsid(); time.sleep(600)\ntime.sleep({seconds})"
+    if seconds:
+        with pytest.raises(JudgeFailed, match=r"longer than 1 s"):
+            judged(command=program(text), timeout_s=1)
+    else:
+        assert value(command=program(text), reads="exit") == 1.0
+    assert (processes(tmp_path), folders(tmp_path)) == ([], [])
+
+
+def test_a_command_that_a_signal_ended_has_no_verdict() -> None:
+    with pytest.raises(JudgeFailed, match="ended by signal 11"):
+        judged(command=["sh", "-c", "kill -11 $$"], reads="exit")
+    # What a shell says of what it ran is its own exit code.
+    assert value(command=["sh", "-c", "sh -c 'kill -11 $$'; exit 139"], reads="exit") == 0.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited on Linux only")

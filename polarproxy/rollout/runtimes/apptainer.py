@@ -51,7 +51,7 @@ class ApptainerRuntime(HostedRuntime):
         inside = [*arguments, "--pwd", self.work, image, *command]
         # What is to be in the environment inside; the rest of it stays outside.
         given = {f"APPTAINERENV_{name}": value for name, value in env.items()}
-        settings = Settings(memory_mb=limits.memory_mb, file_mb=limits.file_mb)
+        settings = Settings(memory_mb=limits.memory_mb, file_mb=limits.file_mb, parent=os.getpid())
         ours = {
             name: os.environ[name] for name in ("PATH", "HOME", "APPTAINER_CACHEDIR", "TMPDIR") if name in os.environ
         }

@@ -14,7 +14,7 @@ from polarproxy.rollout.runtimes import beneath
 from polarproxy.rollout.runtimes.budget import Budget
 from polarproxy.rollout.runtimes.census import size_of
 from polarproxy.rollout.runtimes.clearing import FOLDER, clear
-from polarproxy.rollout.runtimes.folder import RunFolder
+from polarproxy.rollout.runtimes.folder import OwnFolder
 from polarproxy.rollout.runtimes.process import Launch, run
 from polarproxy.rollout.runtimes.protocol import StoppedBy
 from polarproxy.rollout.runtimes.sources import fill
@@ -52,7 +52,7 @@ class HostedRuntime(ABC):
     def __init__(self, spec: Spec, census: Census) -> None:
         self.spec = spec
         self.proxy = spec.proxy
-        self._own = RunFolder()
+        self._own = OwnFolder("run")
         self.folder = self._own.path
         self._folders = {name: self.folder / name for name in ("home", "work", "tmp")}
         self.home, self.work, self.temporary = self.seen("home"), self.seen("work"), self.seen("tmp")

@@ -6,6 +6,7 @@ proxy's control API unless it wants a key.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from polarproxy.rollout.runtimes.hosted import HostedRuntime
@@ -28,5 +29,6 @@ class LocalRuntime(HostedRuntime):
 
     def wrapped(self, command: Sequence[str], env: Mapping[str, str], stdin: bytes, base: Path | None) -> Launch:
         limits = self.spec.limits
-        settings = Settings(memory_mb=limits.memory_mb, file_mb=limits.file_mb)
-        return Launch(shimmed(settings, command), env, self._folders["work"], stdin, limits.output_mb)
+        settings = Settings(memory_mb=limits.memory_mb, file_mb=limits.file_mb, parent=os.getpid())
+        line, home = shimmed(settings, command), self._folders["home"]
+        return Launch(line, env, self._folders["work"], stdin, limits.output_mb, home=home)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from polarproxy.rollout.runtimes import shim
+from polarproxy.rollout.runtimes.orphans import kill_orphans
 from polarproxy.rollout.runtimes.protocol import Ended, StoppedBy
 
 if TYPE_CHECKING:
@@ -36,16 +37,20 @@ _READ_S = 3.0
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What `shim.py` is told."""
 
-    memory_mb: int
-    file_mb: int
+    memory_mb: int | None = None
+    file_mb: int | None = None
     processes: int | None = None
-    """None: no limit."""
+    """Limits. None: there is none."""
     user: int | None = None
     """The user to become. None: stay who it is."""
     relay: tuple[int, str] | None = None
     """A loopback port, and the Unix socket behind it."""
     folder: str | None = None
     """Where the command runs. None: where the shim does."""
+    parent: int | None = None
+    """The process whose end is its own. None: whoever has started it, as soon as it looks."""
+    by_signal: bool = False
+    """Whether it ends by the signal that ended the command, in place of 128 and its number."""
 
 
 def shimmed(settings: Settings, command: Sequence[str], place: str = shim.__file__) -> list[str]:
@@ -65,6 +70,8 @@ class Launch:
     output_mb: int
     ends_with_child: bool = False
     """Whether its only child is to be killed instead, after which it ends."""
+    home: Path | None = None
+    """The folder that is the home of all that it starts, and of nothing else. None: they have homes of their own."""
 
 
 class _Output(asyncio.Protocol):
@@ -160,8 +167,14 @@ class _Process:
         try:
             async with asyncio.timeout(_GONE_S):
                 code = await self.process.wait()
+                if code == -signal.SIGKILL and self.launch.home is not None:
+                    # Not even its keeper was left to end what it started.
+                    await asyncio.to_thread(kill_orphans, self.launch.home)
                 await asyncio.wait([self.stdout.closed, self.stderr.closed], timeout=_READ_S)
         except TimeoutError:
+            for pid in await asyncio.to_thread(shim.descendants, self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._signal(os.killpg, signal.SIGKILL)
             code = await self.process.wait()
         self.exit_code = code if code >= 0 else 128 - code
@@ -171,6 +184,8 @@ class _Process:
         child = _only_child(pid) if self.launch.ends_with_child and self.process.returncode is None else None
         if child is None:
             self._signal(os.kill, signal.SIGTERM)
+            # A program may have stopped its keeper.
+            self._signal(os.kill, signal.SIGCONT)
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)

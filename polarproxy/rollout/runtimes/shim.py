@@ -77,8 +77,10 @@ def _filter_calls(arch: int, clone: int, unshare: int) -> None:
 
 def limit(settings: dict) -> None:  # type: ignore[type-arg]
     """Limits of the command and of what it starts, each process for itself but for the number of processes."""
-    wanted = [("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", settings["file_mb"] << 20)]
-    if sys.platform == "linux":
+    wanted = [("RLIMIT_CORE", 0)]
+    if settings["file_mb"] is not None:
+        wanted.append(("RLIMIT_FSIZE", settings["file_mb"] << 20))
+    if settings["memory_mb"] is not None and sys.platform == "linux":
         # Not the address space: V8 and others reserve far more of it than they use.
         wanted.append(("RLIMIT_DATA", settings["memory_mb"] << 20))
     if settings["processes"] is not None:
@@ -145,18 +147,27 @@ def relay(port: int, path: str) -> None:
 
 
 def wait(child: int) -> int:
-    """The command's exit code as a shell gives it; reaps adopted orphans meanwhile."""
+    """The command's exit code, negative when a signal ended it; reaps adopted orphans meanwhile."""
     while True:
         pid, status = os.wait()
         if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
+            return os.waitstatus_to_exitcode(status)
 
 
-def descendants() -> list[int]:
-    """Every process below this one, as far as the kernel tells while they come and go."""
+def end(code: int, by_signal: bool) -> int:
+    """The exit code as a shell gives it. `by_signal`: what a signal ended is ended by it here too."""
+    if code < 0 and by_signal:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if code != -signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code if code >= 0 else 128 - code
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below that one, as far as the kernel tells while they come and go."""
     found: list[int] = []
-    ahead = [os.getpid()]
+    ahead = [root]
     while ahead:
         below = children(ahead.pop())
         found += below
@@ -198,7 +209,7 @@ def sweep() -> None:
         os.killpg(0, signal.SIGKILL)
     until = time.monotonic() + GONE_S
     while not reaped() and time.monotonic() < until:
-        for pid in descendants():
+        for pid in descendants(os.getpid()):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -220,6 +231,9 @@ def main(arguments: list[str]) -> int:
     """Runs the command; its exit code."""
     settings = json.loads(arguments[0])
     adopt()
+    if settings["parent"] not in (None, os.getppid()):
+        # It died before its death could be heard of.
+        return 128 + signal.SIGKILL
 
     def told_to_end(_number: int, _frame: object) -> None:
         sweep()
@@ -232,7 +246,7 @@ def main(arguments: list[str]) -> int:
         relay(*settings["relay"])
     code = wait(start(arguments[1:], settings))
     sweep()
-    return code
+    return end(code, settings["by_signal"])
 
 
 if __name__ == "__main__":

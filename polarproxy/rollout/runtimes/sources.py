@@ -10,13 +10,14 @@ import tarfile
 import threading
 import zipfile
 import zlib
-from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import RuntimeFailed
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image
+from polarproxy.rollout.runtimes.shim import NOT_FOUND
+from polarproxy.rollout.supervised import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ async def fill(source: Source | None, folder: Path, most_mb: int) -> None:
         elif isinstance(source, Archive):
             await _in_thread(room, lambda: _unpack(source.path, folder, room))
         elif isinstance(source, GitCommit):
-            await _fetch(source, folder)
+            await _in_thread(room, lambda: _fetch(source, folder, room))
         elif isinstance(source, Image):
             raise RuntimeFailed(
                 "a working copy from an image needs a runtime of containers: docker, podman or apptainer"
@@ -119,15 +120,14 @@ def _unpack(archive: Path, folder: Path, room: _Room) -> None:
             tar.extract(member, folder, filter=allowed)
 
 
-async def _fetch(source: GitCommit, folder: Path) -> None:
+def _fetch(source: GitCommit, folder: Path, room: _Room) -> None:
     # Alone, so that no later commit, which may hold the answer, comes with it.
-    repository = await asyncio.to_thread(_address, source.repository)
     for arguments in (
         ["init", "-q"],
-        ["fetch", "-q", "--depth", "1", "--no-tags", "--", repository, source.commit],
+        ["fetch", "-q", "--depth", "1", "--no-tags", "--", _address(source.repository), source.commit],
         ["checkout", "-q", "--detach", "FETCH_HEAD"],
     ):
-        await _git(arguments, folder)
+        _git(arguments, folder, room)
 
 
 def _address(repository: str) -> str:
@@ -135,22 +135,12 @@ def _address(repository: str) -> str:
     return str(Path(repository).resolve()) if Path(repository).exists() else repository
 
 
-async def _git(arguments: list[str], folder: Path) -> None:
+def _git(arguments: list[str], folder: Path, room: _Room) -> None:
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(folder), **_GIT_ENV}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            "git", *arguments, cwd=folder, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
-        )
-    except FileNotFoundError as error:
-        raise RuntimeFailed("a working copy from a commit needs git, which is not installed") from error
-    try:
-        async with asyncio.timeout(_GIT_S):
-            _, said = await process.communicate()
-    except TimeoutError as error:
-        raise RuntimeFailed(f"git {arguments[0]} took longer than {_GIT_S:g} s") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise RuntimeFailed(f"git {' '.join(arguments)} failed: {said.decode(errors='replace').strip()[-500:]}")
+    done = run(["git", *arguments], seconds=_GIT_S, folder=folder, env=env, unwanted=room.unwanted)
+    if done.code == NOT_FOUND:
+        raise RuntimeFailed("a working copy from a commit needs git, which is not installed")
+    if done.code is None:
+        raise RuntimeFailed(f"git {arguments[0]} took longer than {_GIT_S:g} s")
+    if done.code != 0:
+        raise RuntimeFailed(f"git {' '.join(arguments)} failed: {done.stderr.strip()[-500:]}")

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import BadRequest, StoreUnavailable
+from polarproxy.errors import BadRequest, NotFound, StoreUnavailable
 from polarproxy.rollout.service.request import read_request
 from polarproxy.rollout.service.showing import show_event, show_rollout, show_task
 from polarproxy.store.ids import new_id
@@ -97,18 +97,18 @@ class TaskRoutes:
 
     async def show(self, http: web.Request) -> web.Response:
         """`GET /api/tasks/{task_id}`."""
-        return await self._shown(http.match_info["task_id"])
+        return await self._shown(_task_id(http))
 
     async def sessions(self, http: web.Request) -> web.Response:
         """`GET /api/tasks/{task_id}/sessions`: every rollout with the session of its latest attempt."""
-        rollouts = await self._ask(self._store.rollouts, http.match_info["task_id"])
+        rollouts = await self._ask(self._store.rollouts, _task_id(http))
         return _json([show_rollout(one) for one in rollouts])
 
     async def cancel(self, http: web.Request) -> web.Response:
         """`DELETE /api/tasks/{task_id}`: what waits is left out, what runs is broken off with all its processes."""
-        await self._ask(self._store.cancel, http.match_info["task_id"])
+        await self._ask(self._store.cancel, _task_id(http))
         self._wake()
-        return await self._shown(http.match_info["task_id"])
+        return await self._shown(_task_id(http))
 
     async def listen(self, http: web.Request) -> web.StreamResponse:
         """`GET /api/events`: server-sent events, from now on or after `Last-Event-ID`; `?task=ID` tells of one task."""
@@ -144,6 +144,14 @@ class TaskRoutes:
             return await asyncio.to_thread(ask, *args, **kwargs)
         except DBAPIError as error:
             raise StoreUnavailable(f"the database could not be asked: {error.orig}") from error
+
+
+def _task_id(http: web.Request) -> str:
+    """Raises `NotFound` for what is no task's id, and which no database could be asked for."""
+    given = http.match_info["task_id"]
+    if not (given.isascii() and given.isprintable()):
+        raise NotFound(f"there is no task {given!r}; GET /api/tasks lists those there are")
+    return given
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

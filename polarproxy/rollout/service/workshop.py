@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from polarproxy.errors import BadRequest, BadSettings, HarnessNotInstalled, Runt
 from polarproxy.rollout.installing import install
 from polarproxy.rollout.recipes import named
 from polarproxy.rollout.running import Access, run_harness
+from polarproxy.rollout.runtimes.folder import OwnFolder
 from polarproxy.rollout.runtimes.opening import RUNTIMES, Runtimes, best_runtime
 from polarproxy.rollout.runtimes.protocol import Folder
 
@@ -51,17 +53,23 @@ class RecipeWorkshop:
         self._proxy, self._harnesses, self._cache, self._kind, self._served = proxy, harnesses, cache, kind, served
         self._runtimes = Runtimes()
         self._installed: dict[str, asyncio.Task[Installed]] = {}
-        self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._files: OwnFolder | None = None
+        self._closed = threading.Event()
 
     def __enter__(self) -> Self:
-        self._files = tempfile.TemporaryDirectory(prefix="polarproxy-tasks-", ignore_cleanup_errors=True)
+        try:
+            self._files = OwnFolder("tasks")
+        except OSError as error:
+            raise RuntimeFailed(f"no folder can be made for the files of tasks: {error}") from error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closed.set()
         if self._files is not None:
-            self._files.cleanup()
+            self._files.remove()
+            self._files.release()
 
     def check(self, request: TaskRequest) -> None:
         """Raises `BadRequest` for a harness or a runtime that there is not."""
@@ -98,7 +106,7 @@ class RecipeWorkshop:
         task = self._installed.get(name)
         if task is None:
             harness = named(dict(self._harnesses), name)
-            task = asyncio.create_task(asyncio.to_thread(install, harness, self._cache))
+            task = asyncio.create_task(asyncio.to_thread(install, harness, self._cache, unwanted=self._closed))
             self._installed[name] = task
         try:
             return await asyncio.shield(task)
@@ -119,9 +127,9 @@ class RecipeWorkshop:
             return request.place.source()
         assert self._files is not None, "use it as a context manager"
         digest = xxhash.xxh3_128_hexdigest(msgspec.json.encode(files, order="sorted"))
-        folder = Path(self._files.name, digest)
+        folder = self._files.path / digest
         if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=self._files.name) as made:
+            with tempfile.TemporaryDirectory(dir=self._files.path) as made:
                 for path, text in files.items():
                     file = Path(made, "task", PurePosixPath(path))
                     file.parent.mkdir(parents=True, exist_ok=True)

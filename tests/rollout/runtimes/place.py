@@ -56,6 +56,15 @@ async def started(argument: str, count: int) -> None:
     raise AssertionError(f"{len(marked(argument))} processes of {count} after 30 s")
 
 
+async def gone(argument: str) -> None:
+    """Waits until no process has the argument."""
+    for _ in range(3000):
+        if not marked(argument):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"after 30 s there are still {marked(argument)}")
+
+
 async def reports(runtime: Runtime, program: str, *arguments: str) -> Any:
     """The JSON that the program prints last."""
     ended = await python(runtime, program, *arguments)

@@ -2,25 +2,28 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import psutil
 import pytest
 
 from polarproxy.rollout.runtimes.census import ENDLESS, size_of
 from polarproxy.rollout.runtimes.clearing import FOLDER, clear
-from polarproxy.rollout.runtimes.folder import RunFolder, sweep
+from polarproxy.rollout.runtimes.folder import OwnFolder, Purpose, sweep
 from polarproxy.rollout.runtimes.opening import Runtimes
 from polarproxy.rollout.runtimes.protocol import Spec, StoppedBy
-from tests.rollout.runtimes.place import KINDS, Starter, python
+from tests.rollout.left import folders
+from tests.rollout.runtimes.place import KINDS, PYTHON, Starter, gone, mark, marked, python, started
 
 DEEP = "import os\nfor n in range(3000):\n  open('f' * 20, 'w').close(); os.mkdir('d' * 20); os.chdir('d' * 20)"
 HOLD = """
 import sys, time
-from polarproxy.rollout.runtimes.folder import RunFolder
-held = RunFolder()
+from polarproxy.rollout.runtimes.folder import OwnFolder
+held = OwnFolder(sys.argv[1])
 (held.path / "home").mkdir()
 print(held.path, flush=True)
 time.sleep(600)
@@ -96,12 +99,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_what_a_killed_process_left_is_removed_by_the_next(place: Path) -> None:
+@pytest.mark.parametrize("purpose", get_args(Purpose))
+async def test_what_a_killed_process_left_is_removed_by_the_next(place: Path, purpose: Purpose) -> None:
     env = os.environ | {"TMPDIR": str(place)}
-    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, env=env, stdout=subprocess.PIPE)
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, purpose, env=env, stdout=subprocess.PIPE)
     assert killed.stdout is not None
     left = Path((await killed.stdout.readline()).decode().strip())
-    mine, unlocked = RunFolder(), place / "polarproxy-run-of-somebody"
+    mine, unlocked = OwnFolder("run"), place / "polarproxy-run-of-somebody"
     unlocked.mkdir()
     async with Runtimes().running("local", Spec()):
         assert (left / "home").is_dir()
@@ -117,7 +121,7 @@ async def test_what_a_killed_process_left_is_removed_by_the_next(place: Path) ->
 
 
 def test_a_half_removed_folder_is_removed_and_a_link_is_not_followed(place: Path) -> None:
-    half, real = RunFolder(), RunFolder()
+    half, real = OwnFolder("run"), OwnFolder("run")
     half.release()
     real.release()
     aside = place / "aside"
@@ -129,6 +133,63 @@ def test_a_half_removed_folder_is_removed_and_a_link_is_not_followed(place: Path
     sweep()
     assert not half.path.exists()
     assert [path.name for path in aside.iterdir()] == ["lock"]
+
+
+def test_a_folder_that_lost_its_maker_before_its_lock_is_removed_once_it_is_old(place: Path) -> None:
+    shells = [place / f"polarproxy-judge-{name}" for name in ("bare", "new", "young", "full")]
+    for one in shells:
+        one.mkdir()
+    (shells[1] / "lock.new").touch()
+    (shells[3] / "file").touch()
+    for one in (shells[0], shells[1], shells[3]):
+        os.utime(one, (0, 0))
+    sweep()
+    assert [one.exists() for one in shells] == [False, False, True, True]
+
+
+ORPHAN = """
+import asyncio, os, sys
+from polarproxy.rollout.runtimes.budget import Budget
+from polarproxy.rollout.runtimes.opening import Runtimes
+from polarproxy.rollout.runtimes.protocol import Spec
+
+async def main(kind, *command):
+    async with Runtimes().running(kind, Spec()) as runtime:
+        await runtime.exec(command, env={}, budget=Budget(600))
+
+asyncio.run(main(*sys.argv[1:], os.environ["MARK"]))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keeper", [True, False])
+async def test_a_killed_process_leaves_no_other(kind: str, keeper: bool, place: Path) -> None:
+    """Not even when the keeper of its command was killed before: then the sandbox ends it, or the next who sweeps."""
+    name = mark()
+    env = os.environ | {"TMPDIR": str(place), "MARK": name}
+    spawn = "import os, sys, time\nif os.fork() == 0: os.setsid()\ntime.sleep(600)"
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", ORPHAN, kind, PYTHON, "-c", spawn, env=env)
+    await started(name, 3 if kind == "local" else 5)
+    if not keeper:
+        runner.send_signal(signal.SIGSTOP)
+        (own,) = (one for one in marked(name) if one.ppid() == runner.pid)
+        own.kill()
+    runner.kill()
+    await runner.wait()
+    if not keeper:
+        await asyncio.to_thread(sweep)
+    await gone(name)
+    await asyncio.to_thread(sweep)
+    assert folders(place) == []
+
+
+async def test_a_keeper_that_is_killed_costs_what_it_kept(place: Path) -> None:
+    name = mark()
+    async with Runtimes().running("local", Spec()) as runtime:
+        spawn = "import os, time\nif os.fork() == 0:\n  os.setsid(); time.sleep(600)\nos.kill(os.getppid(), 9); time.sleep(600)"
+        ended = await python(runtime, spawn, name, seconds=600)
+    assert ended.exit_code == 137
+    assert marked(name) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

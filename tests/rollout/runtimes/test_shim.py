@@ -31,14 +31,14 @@ def test_children_of_every_thread_are_found_either_way() -> None:
         wanted = {one.pid for one in started}
         assert wanted <= set(shim.children(os.getpid()))
         assert wanted <= set(shim.scanned(os.getpid()))
-        assert wanted <= set(shim.descendants())
+        assert wanted <= set(shim.descendants(os.getpid()))
         assert shim.scanned(start_here.pid) == []
     finally:
         asleep.set()
         thread.join()
         for one in started:
             one.communicate(timeout=30)
-    assert not wanted & set(shim.descendants())
+    assert not wanted & set(shim.descendants(os.getpid()))
 
 
 def test_a_process_that_ended_has_no_children() -> None:

@@ -17,6 +17,7 @@ from polarproxy.errors import RuntimeFailed
 from polarproxy.rollout.runtimes.budget import Budget
 from polarproxy.rollout.runtimes.opening import Runtimes
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Spec
+from tests.rollout.left import folders, processes
 from tests.rollout.runtimes.place import KINDS, Starter, python
 
 needs_filter = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="needs Python 3.11.4")
@@ -223,3 +224,19 @@ async def test_a_copy_that_is_not_wanted_any_more_leaves_nothing(
     await asyncio.sleep(0.3)
     assert not begun.is_set()
     assert list(place.iterdir()) == []
+
+
+async def test_a_fetch_that_is_broken_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git leaves what it started to itself when it is killed."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "git").write_text("#!/bin/sh\nsetsid sleep 600 &\nsleep 600\n")
+    (tmp_path / "git").chmod(0o755)
+    starting = asyncio.create_task(Runtimes().start("local", Spec(source=GitCommit("ssh://host/it", "main"))))
+    async with asyncio.timeout(30):
+        while len([line for line in processes(tmp_path) if line == "sleep 600"]) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert (processes(tmp_path), folders(tmp_path)) == ([], [])

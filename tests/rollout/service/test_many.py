@@ -12,6 +12,7 @@ import pytest
 
 from polarproxy.rollout.service.ports import Pools
 from tests.fakes import always, compose
+from tests.rollout.left import folders, processes
 from tests.rollout.service.shop import Service, service, until
 
 MANY = 200
@@ -23,24 +24,18 @@ pytestmark = [
 
 
 def look(folder: Path) -> dict[str, int]:
-    """What this process has, and the processes that have their home in this folder, whoever their parents are by now."""
+    """What this process has, and what its rollouts have."""
     gc.collect()
     me = psutil.Process()
     return {
-        "processes": sum(home(process).startswith(f"{folder}/") for process in psutil.process_iter()),
-        "folders": len(list(folder.glob("polarproxy-*"))),
+        "processes": len(processes(folder)),
+        "folders": len(folders(folder)),
         "files": me.num_fds(),
+        "sockets": sum(one.status == psutil.CONN_ESTABLISHED for one in me.net_connections("tcp")),
         "threads": me.num_threads(),
         "tasks": len(asyncio.all_tasks()),
         "memory": me.memory_info().rss >> 20,
     }
-
-
-def home(process: psutil.Process) -> str:
-    try:
-        return process.environ().get("HOME", "")
-    except psutil.Error:  # it just ended, or is not ours
-        return ""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +69,7 @@ while os.path.getsize({str(tmp_path / "here")!r}) < {MANY}: time.sleep(0.2)
         few, once, twice = looks
         assert once["folders"] == twice["folders"] == few["folders"] == 0
         # Pools of threads and connections fill up to their bounds in the first round, and caches; the second adds nothing.
-        for name, more in (("files", 16), ("threads", 8), ("tasks", 16), ("memory", 32)):
+        for name, more in (("files", 16), ("sockets", 8), ("threads", 8), ("tasks", 16), ("memory", 32)):
             assert twice[name] - once[name] <= more, (name, looks)
 
 
@@ -90,4 +85,6 @@ async def test_cancelling_frees_everything(tmp_path: Path) -> None:
         print(f"{MANY} rollouts were gone after {time.monotonic() - began:.2f} s")
         left = look(tmp_path)
         assert (left["processes"], left["folders"]) == (0, 0)
+        # Each of them had one to the proxy, and the proxy one to the engine for it.
+        await until(lambda: look(tmp_path)["sockets"] < MANY // 2)
         assert {one.state.value for one in made.store.rollouts(task)} == {"skipped"}

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from polarproxy.errors import PolarproxyError
 from polarproxy.proxy.control_app import as_web
@@ -58,7 +59,7 @@ async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Service, str]
             ending.set()
 
 
-async def ask(method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+async def ask(method: str, url: str | URL, body: Any = None, **headers: str) -> tuple[int, Any]:
     async with aiohttp.ClientSession() as http, http.request(method, url, json=body, headers=headers) as answer:
         return answer.status, await answer.json()
 
@@ -138,7 +139,20 @@ async def test_what_is_no_task(tmp_path: Path, body: Any) -> None:
 async def test_what_is_not_there(tmp_path: Path) -> None:
     async with served(tmp_path, running=False) as (_, base):
         for method, path in (("GET", ""), ("GET", "/sessions"), ("DELETE", "")):
-            assert (await ask(method, f"{base}/api/tasks/nobody{path}"))[0] == 404
+            for odd in (
+                "nobody",
+                "%ff",
+                "%00",
+                "%ed%a0%80",
+                "%F0%9F%98%80",
+                "..%2f..",
+                "t" * 4000,
+                "%0a",
+                "%25ff",
+                "'",
+            ):
+                there = URL(f"{base}/api/tasks/{odd}{path}", encoded=True)
+                assert (await ask(method, there))[0] == 404, (method, odd)
         for path in (
             "tasks?limit=x",
             "tasks?limit=0",
