@@ -190,14 +190,17 @@ def _never_at_the_end(calls: Iterable[Call]) -> Mapping[str | None, frozenset[in
     """
     inside: dict[str | None, set[int]] = {}
     for call in calls:
-        for completion in filter(_ended_by_itself, call.completions):
-            inside.setdefault(call.served_model, set()).update(np.unique(completion.token_ids.array[:-1]).tolist())
+        for completion in call.completions:
+            if _ended_by_itself(call, completion):
+                inside.setdefault(call.served_model, set()).update(np.unique(completion.token_ids.array[:-1]).tolist())
     return {model: frozenset(ids) for model, ids in inside.items()}
 
 
-def _ended_by_itself(completion: Completion) -> bool:
+def _ended_by_itself(call: Call, completion: Completion) -> bool:
+    """vLLM says `tool_calls` also of a reply with a call in it that was cut at its limit."""
     at_a_stop = completion.finish_reason in _AT_A_STOP and completion.stop_reason is None
-    return at_a_stop and len(completion.token_ids) > 0
+    count, limit = len(completion.token_ids), call.sampling.max_tokens
+    return at_a_stop and count > 0 and (limit is None or count < limit)
 
 
 def _ending(call: Call, completion: Completion, inside: frozenset[int]) -> Iterator[Finding]:
@@ -205,7 +208,7 @@ def _ending(call: Call, completion: Completion, inside: frozenset[int]) -> Itera
 
     A stop string ends a reply with any id, and so does a stop id that the client named.
     """
-    if not _ended_by_itself(completion):
+    if not _ended_by_itself(call, completion):
         return
     last = int(completion.token_ids.array[-1])
     if last in inside:

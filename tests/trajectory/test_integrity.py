@@ -126,6 +126,16 @@ def test_a_call_that_ignores_stop_ids_says_nothing_of_them() -> None:
     assert codes(call(Said([3, 9])), replace(ignoring, call=replace(ignoring.call, completions=(stopped,)))) == []
 
 
+def test_a_reply_with_a_call_that_was_cut_at_its_limit_ends_anywhere_and_says_nothing() -> None:
+    """vLLM calls its end `tool_calls` all the same; with `ignore_eos` the stop id 9 stands inside."""
+    limit = replace(SAMPLING, max_tokens=4)
+    full = call(Said([5, 9, 5, 5], finish=FinishReason.TOOL_CALLS), ordinal=1, sampling=limit)
+    assert codes(call(Said([3, 9])), full) == []
+    assert codes(call(Said([3, 5, 9])), full) == []
+    # One that ended before its limit ended by itself.
+    assert codes(call(Said([3, 5, 9])), call(Said([7, 5]), ordinal=1, sampling=limit)) == [Code.NO_STOP_ID]
+
+
 def test_models_have_stop_ids_of_their_own() -> None:
     assert codes(call(Said([3, 4])), call(Said([4, 9]), ordinal=1, served_model="other")) == []
 
