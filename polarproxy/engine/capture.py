@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from polarproxy.engine.choice import ChoiceCapture
-from polarproxy.engine.ids import ParsedIds, parse_ids
+from polarproxy.engine.ids import JsonText, ParsedIds, parse_ids
 from polarproxy.errors import BadReply
 from polarproxy.model import Completion, FinishReason, Logprobs, TokenIds, Usage
 
@@ -118,11 +118,11 @@ class Capture:
     applied: Sampling | None = None
     """Sampling parameters as the engine says it applied them. None: it does not say."""
     _prompt: TokenIds | ParsedIds | None = None
-    _unparsed: tuple[bytes | msgspec.Raw, ParsedIds | None] | None = None
+    _unparsed: tuple[JsonText, ParsedIds | None] | None = None
     """The JSON array of prompt ids, and an earlier one. An open stream need not hold the ids besides."""
     _bad_prompt: BadReply | None = None
 
-    def take_prompt(self, ids: bytes | msgspec.Raw, earlier: ParsedIds | None) -> None:
+    def take_prompt(self, ids: JsonText, earlier: ParsedIds | None) -> None:
         """Keeps the JSON array of prompt ids, to be parsed when they are asked for."""
         self._unparsed = ids, earlier
 

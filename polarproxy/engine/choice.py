@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from polarproxy.engine.ids import decode_ids
+from polarproxy.engine.ids import JsonText, decode_ids
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason, Logprobs, TokenIds
 
@@ -64,19 +64,26 @@ Decoders: TypeAlias = tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[list[T
 """For one value, and for an array of them."""
 
 
-def is_null(raw: bytes | msgspec.Raw | None) -> bool:
+def is_null(raw: JsonText | None) -> bool:
     """Whether a member is absent or null."""
     return raw is None or (len(view := memoryview(raw)) == len(b"null") and bytes(view) == b"null")
 
 
 def floats(numbers: list[float | None]) -> bytes:
     """As little-endian float32; None becomes NaN, and what is too large infinite."""
-    nan = float("nan")
-    known = [nan if number is None else number for number in numbers]
     try:
-        return struct.pack(f"<{len(known)}f", *known)
-    except OverflowError:
-        return array.array("f", known).tobytes()
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    except (OverflowError, struct.error):
+        nan = float("nan")
+        return array.array("f", [nan if number is None else number for number in numbers]).tobytes()
+
+
+def read_numbers(logprobs: memoryview) -> list[float | None]:
+    """The log-probabilities in one JSON object with logprobs; raises `BadReply` when it cannot be read."""
+    try:
+        return [entry.logprob for entry in _values[0].decode(logprobs).content or ()]
+    except _UNREADABLE as error:
+        raise BadReply(f"the logprobs cannot be read: {error}") from error
 
 
 @dataclass(slots=True)

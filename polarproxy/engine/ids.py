@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from polarproxy.errors import BadReply
 from polarproxy.model import TokenIds
 
-if TYPE_CHECKING:
-    import msgspec
+JsonText: TypeAlias = bytes | memoryview | msgspec.Raw
+"""One JSON value, or what is taken for one."""
 
 _MAX_ID = np.iinfo(np.int32).max
 _COMMA = ord(",")
@@ -26,7 +27,7 @@ class ParsedIds:
     ids: TokenIds
 
 
-def parse_ids(raw: bytes | msgspec.Raw, earlier: ParsedIds | None = None) -> ParsedIds:
+def parse_ids(raw: JsonText, earlier: ParsedIds | None = None) -> ParsedIds:
     """A JSON array of token ids; raises `BadReply` when it is anything else.
 
     When the array begins with the very text of an `earlier` one, as the next prompt of a conversation does, only the rest
@@ -61,6 +62,6 @@ def _parse(text: bytes) -> TokenIds:
     return TokenIds(ids.astype("<i4").tobytes())
 
 
-def decode_ids(raw: bytes | msgspec.Raw) -> TokenIds:
+def decode_ids(raw: JsonText) -> TokenIds:
     """A JSON array of token ids; raises `BadReply` when it is anything else."""
     return parse_ids(raw).ids

@@ -29,7 +29,7 @@ from polarproxy.engine.vllm_whole import read_whole
 from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
-    from polarproxy.engine.ids import ParsedIds
+    from polarproxy.engine.ids import JsonText, ParsedIds
     from polarproxy.model import TokenIds
 
 _object = msgspec.json.Decoder(Fields)
@@ -168,16 +168,14 @@ class Reader(ReplyReader):
         read = read_whole(data, cut_prompt=not self._asked.prompt_ids)
         if read is None:
             return None
-        reply, asked, cuts = read.reply, self._asked, [*read.logprobs]
+        reply, asked = read.reply, self._asked
+        (choice,) = reply.choices
         self._read_head(read.prompt, reply.model, reply.id, reply.usage)
-        unasked = [] if asked.prompt_ids else [reply.prompt_token_ids]
-        for choice, place in zip(reply.choices, read.logprobs, strict=True):
-            logprobs = memoryview(read.places.whole)[slice(*place)]
-            self.capture.choice(choice.index).take_whole(choice.token_ids, logprobs, choice.numbers())
-            self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
-            unasked += [] if asked.token_ids else [choice.token_ids]
-        cuts += [read.places.of(value) for value in unasked if not is_null(value)]
-        return read.places.nulled(cuts)
+        self.capture.choice(choice.index).take_whole(choice.token_ids, read.logprobs, read.numbers)
+        self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
+        if asked.token_ids or is_null(choice.token_ids):
+            return read.places.whole
+        return read.places.nulled([read.places.of(choice.token_ids)])
 
     def _cut_anywhere(self, data: bytes) -> bytes:
         try:
@@ -228,7 +226,7 @@ class Reader(ReplyReader):
 
     def _read_head(
         self,
-        prompt: bytes | msgspec.Raw | None,
+        prompt: JsonText | None,
         model: msgspec.Raw | None,
         request_id: msgspec.Raw | None,
         usage: msgspec.Raw | None,

@@ -142,14 +142,16 @@ def _native(route: Route, said: Said, call_id: str) -> Asking:
     body = said.body
     if route.dialect is Dialect.COMPLETIONS:
         request, engine_route, cut = completions.read_request(body), COMPLETIONS_ROUTE, unfold_completion
+        shape = read_shape(request.fields)
     else:
-        request, engine_route = chat.read_request(body), CHAT_ROUTE
+        request, engine_route = (asked := chat.read_request(body)), CHAT_ROUTE
         cut = partial(unfold_chat, usage=request.stream_usage)
+        shape = read_shape(request.fields, asked.said)
     return Asking(
         call_id=call_id,
         dialect=route.dialect,
         body=body,
-        shape=read_shape(request.fields),
+        shape=shape,
         sent=body if said.sent is None else said.sent,
         model=request.model,
         streamed=request.stream,

@@ -15,8 +15,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from xxhash import xxh3_128_digest
-
 from polarproxy.trajectory.lineage import Identity, identity_of
 from polarproxy.trajectory.repeats import RETRY_COUNT, tries_of
 
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from polarproxy.proxy.replies import Refusal
     from polarproxy.proxy.visit import Visit
 
-    Said = Callable[[Outlet], Awaitable[None]]
-    """One thing that an outlet is told."""
+    Said = bytes | Callable[[Outlet], Awaitable[None]]
+    """One thing that an outlet is told; bytes: more of the stream."""
 
 _KEPT = 2 << 20
 """Bytes of one reply that are kept for who may join it; a longer one can be joined no more."""
@@ -48,8 +46,7 @@ class Question:
     target: str
     """Path and query."""
     agent: Identity
-    body: bytes
-    """Its digest."""
+    body: bytes = field(hash=False)
 
 
 def question(visit: Visit, body: bytes) -> Question | None:
@@ -58,7 +55,7 @@ def question(visit: Visit, body: bytes) -> Question | None:
     if session_id is None or RETRY_COUNT not in visit.headers:
         return None
     said = {name.lower(): value for name, value in visit.headers.items()}
-    return Question(session_id, f"{visit.address.route}?{visit.raw_query}", identity_of(said), xxh3_128_digest(body))
+    return Question(session_id, f"{visit.address.route}?{visit.raw_query}", identity_of(said), body)
 
 
 class SharedOutlet:
@@ -109,7 +106,7 @@ class SharedOutlet:
         while True:
             self._news.clear()
             while at < len(self._said):
-                await self._said[at](outlet)
+                await _tell(outlet, self._said[at])
                 at += 1
             if self._ended:
                 return True
@@ -121,7 +118,7 @@ class SharedOutlet:
         await self._tell(lambda outlet: outlet.begin(head))
 
     async def write(self, data: bytes) -> None:
-        await self._tell(lambda outlet: outlet.write(data), len(data))
+        await self._tell(data, len(data))
 
     async def end(self, data: bytes) -> None:
         await self._tell(lambda outlet: outlet.end(data), len(data), last=True)
@@ -148,8 +145,11 @@ class SharedOutlet:
             return
         try:
             self._waiting = True
-            async with asyncio.timeout(_PATIENCE_S if self.listening else None):
-                await said(first)
+            if self.listening:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await _tell(first, said)
+            else:
+                await _tell(first, said)
         except (ConnectionResetError, TimeoutError) as error:
             # Half of something may have been written to it: nothing else may follow.
             first.abort()
@@ -158,6 +158,13 @@ class SharedOutlet:
                 raise ConnectionResetError("the client does not read") from error
         finally:
             self._waiting = False
+
+
+async def _tell(outlet: Outlet, said: Said) -> None:
+    if isinstance(said, bytes):
+        await outlet.write(said)
+    else:
+        await said(outlet)
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.model import FAR_ENOUGH, Shape, opening
+from polarproxy.wire.message_list import NULL, Message, read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _MOST_TOOLS = 512
 _LONGEST_NAME = 128
@@ -25,7 +26,6 @@ _LONG = 4096
 """Bytes of a text as JSON in which its opening stands, nearly always."""
 
 _QUOTE = ord('"')
-_NULL = msgspec.Raw(b"null")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -46,12 +46,13 @@ _tool = msgspec.json.Decoder(_Tool)
 _tool_list = msgspec.json.Decoder(list[_Tool])
 
 
-def read_shape(fields: Mapping[str, msgspec.Raw]) -> Shape:
-    """The shape of a request by the members of its body, in the client's dialect."""
-    messages = _first_list(fields, "messages", "input", "contents")
+def read_shape(fields: Mapping[str, msgspec.Raw], said: Sequence[Message] | None = None) -> Shape:
+    """The shape of a request by the members of its body, in the client's dialect. `said`: its messages, where they were
+    read already."""
+    messages = _messages(fields) if said is None else said
     system = next((fields[name] for name in ("system", "instructions", "systemInstruction") if name in fields), None)
-    head = _texts(_value(system)) if system is not None else _head_of(_message(messages[0])) if messages else []
-    last = _texts(_content(_message(messages[-1]))) if messages else []
+    head = _texts(_value(system)) if system is not None else _head_of(messages[0]) if messages else []
+    last = _texts(_content(messages[-1])) if messages else []
     return Shape(
         messages=len(messages),
         tools=tuple(name[:_LONGEST_NAME] for name in _tools(fields)[:_MOST_TOOLS]),
@@ -81,13 +82,15 @@ def _value(raw: msgspec.Raw) -> Any:
         return None
 
 
-def _message(raw: msgspec.Raw) -> Any:
-    """A message; of a long text, only as much as its opening needs."""
-    members = (_read(_object, raw) if len(memoryview(raw)) > _LONG else None) or {}
-    said = members.get("content")
-    if said is None or len(memoryview(said)) <= _LONG or memoryview(said)[0] != _QUOTE:
-        return _value(raw)
-    return {"role": _value(members.get("role", _NULL)), "content": _beginning(said)}
+def _messages(fields: Mapping[str, msgspec.Raw]) -> list[Message]:
+    return read_messages(next((fields[name] for name in ("messages", "input", "contents") if name in fields), None))
+
+
+def _content(message: Message) -> Any:
+    """Of a long text, only as much as its opening needs."""
+    said, size = message.content, len(memoryview(message.content))
+    content = _beginning(said) if size > _LONG and memoryview(said)[0] == _QUOTE else _value(said)
+    return content or _value(message.parts) or _value(message.output)
 
 
 def _beginning(text: msgspec.Raw) -> Any:
@@ -97,25 +100,10 @@ def _beginning(text: msgspec.Raw) -> Any:
     return begun if begun is not None and len(begun) >= FAR_ENOUGH else _value(text)
 
 
-def _first_list(fields: Mapping[str, msgspec.Raw], *names: str) -> list[msgspec.Raw]:
-    """The first of these members that is there; a text alone is one message. Empty: none is, or it is something else."""
-    for name in names:
-        if name in fields:
-            raw = fields[name]
-            return [raw] if memoryview(raw)[0] == _QUOTE else _read(_list, raw) or []
-    return []
-
-
-def _content(message: Any) -> Any:
-    if isinstance(message, dict):
-        return message.get("content") or message.get("parts") or message.get("output")
-    return message
-
-
-def _head_of(first: Any) -> list[str]:
+def _head_of(first: Message) -> list[str]:
     """What a first message says that stands for a system prompt."""
-    is_head = isinstance(first, dict) and first.get("role") in _HEAD_ROLES
-    return _texts(_content(first)) if is_head else []
+    role = _value(first.role)
+    return _texts(_content(first)) if isinstance(role, str) and role in _HEAD_ROLES else []
 
 
 def _texts(content: Any) -> list[str]:
@@ -170,7 +158,7 @@ def _wants_json(fields: Mapping[str, msgspec.Raw]) -> bool:
     if not config:
         return False
     named = any(name in config for name in ("responseSchema", "responseJsonSchema"))
-    return named or _value(config.get("responseMimeType", _NULL)) == "application/json"
+    return named or _value(config.get("responseMimeType", NULL)) == "application/json"
 
 
 def _type_of(raw: msgspec.Raw) -> Any:

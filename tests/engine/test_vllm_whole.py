@@ -108,8 +108,7 @@ def whole(
 def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
     found = read_whole(whole(), cut_prompt=False)
     assert found is not None
-    start, stop = found.logprobs[0]
-    assert json.loads(whole()[start:stop])["content"][0]["token"] == "a"
+    assert (json.loads(bytes(found.logprobs))["content"][0]["token"], found.numbers) == ("a", [-0.5])
     assert json.loads(Reader(Asked()).body(whole()))["choices"][0]["logprobs"] is None
 
 
@@ -123,4 +122,13 @@ def test_with_another_member_in_between_nothing_is_guessed(more: str) -> None:
 def test_prompt_ids_are_cut_out_before() -> None:
     found = read_whole(whole()[:-1] + b',"prompt_token_ids":[1,2],"x":[3]}', cut_prompt=True)
     assert found is not None
-    assert (found.prompt, found.places.whole) == (b"[1,2]", whole()[:-1] + b',"prompt_token_ids":null,"x":[3]}')
+    assert (bytes(found.prompt), found.places.whole) == (
+        b"[1,2]",
+        whole("null")[:-1] + b',"prompt_token_ids":null,"x":[3]}',
+    )
+
+
+def test_of_several_choices_none_is_cut_out_before() -> None:
+    two = whole()[:-2] + whole().removeprefix(b'{"choices":[').replace(b'"index":0', b'"index":1').join((b",", b""))
+    assert read_whole(two, cut_prompt=True) is None
+    assert [choice["logprobs"] for choice in json.loads(Reader(Asked()).body(two))["choices"]] == [None, None]

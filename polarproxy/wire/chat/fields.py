@@ -6,7 +6,7 @@ Source: OpenAI API reference, "Create chat completion"; vLLM's extra fields are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ import xxhash
 from polarproxy.errors import BadRequest
 from polarproxy.model import Caveat, Sampling
 from polarproxy.wire.chat.media_seen import holds_media
+from polarproxy.wire.message_list import Message, read_messages
 
 Fields: TypeAlias = dict[str, msgspec.Raw]
 """The members of a JSON object, each value as the bytes that came in."""
@@ -60,6 +61,8 @@ class ChatRequest:
     tools_digest: str | None
     """None: no `tools`."""
     caveat: Caveat | None = None
+    said: list[Message] = field(default_factory=list)
+    """What its messages say; empty when `messages` is not a list."""
 
     @property
     def choices(self) -> int:
@@ -81,14 +84,15 @@ def read_request(body: bytes) -> ChatRequest:
         fields = _fields.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the request body is not a JSON object: {error}") from error
-    tools = fields.get("tools")
+    tools, said = fields.get("tools"), read_messages(fields.get("messages"))
     return ChatRequest(
         fields=fields,
         model=_member(fields, "model", _text),
         stream=_is_true(fields.get("stream")),
         stream_usage=_wants_usage(fields),
         sampling=read_sampling(fields),
-        caveat=_read_caveat(fields),
+        caveat=_read_caveat(fields, said),
+        said=said,
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
 
@@ -97,10 +101,10 @@ def _is_true(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
 
 
-def _read_caveat(fields: Fields) -> Caveat | None:
+def _read_caveat(fields: Fields, said: list[Message]) -> Caveat | None:
     if _is_true(fields.get("use_beam_search")):
         return Caveat.NOT_SAMPLED
-    return Caveat.MEDIA if holds_media(fields.get("messages", b"")) else None
+    return Caveat.MEDIA if holds_media(said) else None
 
 
 def _wants_usage(fields: Fields) -> bool:

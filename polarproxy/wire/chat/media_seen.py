@@ -6,7 +6,14 @@ Source: vLLM 0.32, `has_non_text_content`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polarproxy.wire.message_list import Message
 
 _TEXTS = frozenset(
     f'"{name}"'.encode() for name in ("text", "input_text", "output_text", "refusal", "thinking", "tool_reference")
@@ -30,20 +37,14 @@ _MEDIA = frozenset(
 """Members of a part that say what it is, whatever its type is."""
 
 
-class _Message(msgspec.Struct):
-    content: msgspec.Raw = msgspec.Raw(b"null")
-
-
 _BRACKET = ord("[")
-_messages = msgspec.json.Decoder(list[_Message])
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | str])
 
 
-def holds_media(messages: bytes | msgspec.Raw) -> bool:
-    """Whether any of these messages does; of messages that cannot be read, which the engine refuses, none."""
+def holds_media(messages: Sequence[Message]) -> bool:
+    """Whether any of these messages does; a content that cannot be read, which the engine refuses, holds none."""
+    in_parts = (message.content for message in messages if memoryview(message.content)[0] == _BRACKET)
     try:
-        contents = [message.content for message in _messages.decode(messages)]
-        in_parts = (content for content in contents if memoryview(content)[0] == _BRACKET)
         return any(_is_media(part) for content in in_parts for part in _parts.decode(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False

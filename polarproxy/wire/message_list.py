@@ -1,0 +1,54 @@
+"""The messages of a request of any dialect, each with the members that tell what it says, as the bytes that came in.
+
+A request is mostly messages, so they are gone through once for all who want to know something of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+NULL = msgspec.Raw(b"null")
+_QUOTE = ord('"')
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Message(msgspec.Struct):
+    """One message. What is no object, a text say, is all content."""
+
+    role: msgspec.Raw = NULL
+    content: msgspec.Raw = NULL
+    parts: msgspec.Raw = NULL
+    """What Gemini calls the content."""
+    output: msgspec.Raw = NULL
+    """What the result of a tool says (Responses)."""
+
+
+_one = msgspec.json.Decoder(Message)
+_all = msgspec.json.Decoder(list[Message])
+_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read_messages(raw: msgspec.Raw | None) -> list[Message]:
+    """Of a list of them; a text alone is one. Empty when there is none, or it is something else."""
+    if raw is None:
+        return []
+    if memoryview(raw)[0] == _QUOTE:
+        return [Message(content=raw)]
+    try:
+        return _all.decode(raw)
+    except _UNREADABLE:
+        return _each(raw)
+
+
+def _each(raw: msgspec.Raw) -> list[Message]:
+    try:
+        return [_read(one) for one in _list.decode(raw)]
+    except _UNREADABLE:
+        return []
+
+
+def _read(raw: msgspec.Raw) -> Message:
+    try:
+        return _one.decode(raw)
+    except _UNREADABLE:
+        return Message(content=raw)
