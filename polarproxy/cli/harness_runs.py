@@ -106,9 +106,9 @@ def _control(base: str, parts: Parts) -> aiohttp.ClientSession:
 
 
 async def _post(control: aiohttp.ClientSession, path: str, body: Mapping[str, object]) -> dict[str, str]:
-    async with control.post(path, json=body) as answer:
+    async with control.post(path, json=body, allow_redirects=False) as answer:
         told: dict[str, str] = await answer.json()
-        if answer.status >= 400:
+        if answer.status >= 300:
             raise ProxyRefused(f"{path}: {told}")
         return told
 

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from polarproxy.cli import crediting as flags
 from polarproxy.cli.desks import desk
+from polarproxy.cli.direct import direct
 from polarproxy.cli.opening import Db, Json, Merge, database_url
 from polarproxy.cli.output import console, print_json
-from polarproxy.errors import BatchTaken, PushFailed
+from polarproxy.errors import BadSettings, BatchTaken, PushFailed
 from polarproxy.export.desk import Wanted, checked
 from polarproxy.settings import read_base_url
 from polarproxy.store.database import open_database
@@ -31,15 +32,10 @@ if TYPE_CHECKING:
 _LATER = frozenset((408, 425, 429))
 """Answers of the 400s that may be others the next time."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_LONGEST_LEASE_S = 86400.0
+_LONGEST_TIMEOUT_S = _LONGEST_LEASE_S / 2
 _SAID = 500
 """Letters of a refusal that are shown."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Elsewhere the batch would be asked for by GET, without its rows, and a 200 to that would pass for its being taken."""
-
-    def redirect_request(self, *_arguments: object) -> None:
-        """Never: the 30x is the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,15 @@ class Trainer:
     url: str
     key: str | None
     timeout: float
+    """Seconds."""
     retries: int
+
+    def __post_init__(self) -> None:
+        """Raises `BadSettings`."""
+        if not 0 < self.timeout <= _LONGEST_TIMEOUT_S:
+            raise BadSettings(
+                f"--timeout must be above 0 and at most {_LONGEST_TIMEOUT_S:g} seconds (half a day), not {self.timeout:g}"
+            )
 
     def take(self, wanted: Wanted, lease: Lease, desk: Desk) -> None:
         """Sends a batch until it is taken; the lease goes on as long as that lasts. Raises `PushFailed`."""
@@ -77,9 +81,8 @@ class Trainer:
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(self.url, method="POST", data=body, headers=headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
         try:
-            with opener.open(request, timeout=self.timeout) as answer:
+            with direct().open(request, timeout=self.timeout) as answer:
                 answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -109,7 +112,9 @@ def push(
         bool, typer.Option("--follow", help="Wait for more, until it is interrupted; default: end when none is ready.")
     ] = False,
     retries: Annotated[int, typer.Option(min=0, help="How often a batch is sent again before giving up.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the trainer may take for an answer.")] = 300,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that the trainer may take for an answer, half a day at most.")
+    ] = 300,
     key: Annotated[
         str | None, typer.Option(envvar="POLARPROXY_PUSH_KEY", help="Sent as Authorization: Bearer.", show_envvar=True)
     ] = None,
@@ -131,6 +136,7 @@ def push(
 
     Example: polarproxy push --to http://trainer:9000/batches --groups 8 --group-size 4 --follow
     """
+    trainer = Trainer(read_base_url(to, "--to"), key, timeout, retries)
     wanted = checked(
         Wanted(
             consumer=consumer,
@@ -138,7 +144,7 @@ def push(
             group_size=group_size,
             partial=partial,
             format=format,
-            lease=max(600.0, 2 * timeout + _LONGEST_PAUSE_S),
+            lease=min(_LONGEST_LEASE_S, max(600.0, 2 * timeout + _LONGEST_PAUSE_S)),
             advantage=advantage,
             weighting=weighting,
             merge=merge,
@@ -147,7 +153,6 @@ def push(
             max_lag=max_lag,
         )
     )
-    trainer = Trainer(read_base_url(to, "--to"), key, timeout, retries)
     engine = open_database(database_url(db))
     batches = rows = 0
     try:

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from polarproxy.cli.config import load
+from polarproxy.cli.direct import direct
 from polarproxy.cli.opening import Db, Json
 from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.cli.secrets import key_path, read_key
@@ -29,6 +30,7 @@ Key = Annotated[
 ]
 Which = Annotated[str, typer.Argument(metavar="UPSTREAM", help="Its id or its URL, as `upstreams list` shows them.")]
 _TIMEOUT_S = 60.0
+_REDIRECTS = range(300, 400)
 
 
 class _Upstream(msgspec.Struct):
@@ -124,13 +126,16 @@ class _Control:
         request = urllib.request.Request(url, method=method, data=None if body is None else msgspec.json.encode(body))
         if self._key is not None:
             request.add_header("Authorization", f"Bearer {self._key}")
-        # Whatever HTTP proxy the user has configured is not for this.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            with direct().open(request, timeout=_TIMEOUT_S) as answer:
                 return msgspec.json.decode(answer.read(), type=_Upstreams)
         except urllib.error.HTTPError as error:
             with error:
+                if error.code in _REDIRECTS:
+                    raise ProxyRefused(
+                        f"{self._proxy} answers {error.code}, go to {error.headers.get('Location')}; the key is not taken"
+                        " there: name the proxy itself with --proxy"
+                    ) from error
                 raise _refusal(error.code, error.read()) from error
         except (urllib.error.URLError, OSError) as error:
             raise ProxyRefused(f"no proxy answers at {self._proxy}: {getattr(error, 'reason', error)}") from error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import StoreUnavailable
+from polarproxy.errors import BadRequest, StoreUnavailable
 from polarproxy.store.database import reason
 
 if TYPE_CHECKING:
@@ -59,6 +61,27 @@ class BatchSource(Protocol):
         """Everybody who ever took a batch."""
 
 
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+
+
+def _query(http: web.Request) -> dict[str, str]:
+    """What a query says. Raises `BadRequest` where it would have to be guessed: what is no UTF-8 could only be read as another
+    name, by which groups would be handed out for good."""
+    raw = http.rel_url.raw_query_string
+    try:
+        raw.encode()
+        pairs = parse_qsl(raw, keep_blank_values=True, errors="strict")
+    except UnicodeError as error:
+        raise BadRequest("the query is no UTF-8, or escapes what is none") from error
+    if _NO_ESCAPE.search(raw):
+        raise BadRequest("the query has a % that escapes nothing; a % itself is written %25")
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadRequest(f"the query says {twice!r} twice")
+    return dict(pairs)
+
+
 async def _beside(question: Callable[..., _T], *arguments: Any) -> _T:
     """Asks beside the event loop. Making a batch takes as long as it takes; raises `StoreUnavailable`."""
     try:
@@ -70,7 +93,7 @@ async def _beside(question: Callable[..., _T], *arguments: Any) -> _T:
 async def next_batch(parts: Parts, http: web.Request) -> web.Response:
     """`GET /api/batches/next`: 200 with a batch, or 204 when there is none within `wait` seconds."""
     source = await asyncio.to_thread(parts.batches)
-    wanted = source.read(http.query)
+    wanted = source.read(_query(http))
     lease = await _awaited(parts, source, wanted)
     if lease is None:
         said = await _beside(source.waiting, wanted)
@@ -105,7 +128,7 @@ async def _awaited(parts: Parts, source: BatchSource, wanted: Asked) -> Lease | 
 async def acknowledge(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/batches/{lease_id}/ack`; again, it is nothing."""
     source = await asyncio.to_thread(parts.batches)
-    consumer, lease_id = http.query.get("consumer", "default"), http.match_info["lease_id"]
+    consumer, lease_id = _query(http).get("consumer", "default"), http.match_info["lease_id"]
     first = await _beside(source.acknowledge, consumer, lease_id)
     return _json({"consumer": consumer, "lease_id": lease_id, "acknowledged": True, "first": first})
 
@@ -113,7 +136,7 @@ async def acknowledge(parts: Parts, http: web.Request) -> web.Response:
 async def release(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/batches/{lease_id}/release`: the batch is handed out again at once."""
     source = await asyncio.to_thread(parts.batches)
-    consumer, lease_id = http.query.get("consumer", "default"), http.match_info["lease_id"]
+    consumer, lease_id = _query(http).get("consumer", "default"), http.match_info["lease_id"]
     released = await _beside(source.release, consumer, lease_id)
     return _json({"consumer": consumer, "lease_id": lease_id, "released": released})
 
@@ -121,7 +144,7 @@ async def release(parts: Parts, http: web.Request) -> web.Response:
 async def show_batches(parts: Parts, http: web.Request) -> web.Response:
     """`GET /api/batches`: every consumer, and what the groups wait for that the one of the query lacks."""
     source = await asyncio.to_thread(parts.batches)
-    wanted = source.read(http.query)
+    wanted = source.read(_query(http))
     consumers, waiting = await _beside(source.consumers), await _beside(source.waiting, wanted)
     return _json({"consumers": [asdict(one) for one in consumers], "groups": asdict(waiting)})
 

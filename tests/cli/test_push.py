@@ -158,10 +158,31 @@ def test_nobody_there(polarproxy: Command, db: str, closed: Leases) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--to", "trainer"), ("--groups", 0), ("--consumer", "a b"), ("--advantage", "luck"), ("--max-lag", -1)],
+    [
+        ("--to", "trainer"),
+        ("--groups", 0),
+        ("--consumer", "a b"),
+        ("--advantage", "luck"),
+        ("--max-lag", -1),
+        ("--timeout", 1e12),
+        ("--timeout", 0),
+    ],
 )
 def test_wrong_use(polarproxy: Command, db: str, wrong: tuple[str, object]) -> None:
     arguments = [part for pair in ({"--to": "http://127.0.0.1:9", "--db": db} | dict([wrong])).items() for part in pair]
     done = polarproxy("push", *arguments)
     assert done.code == 2
     assert done.err
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, "nan", "inf", 43201, 1e300])
+def test_a_timeout_that_is_none_is_said_by_its_name(polarproxy: Command, db: str, seconds: object) -> None:
+    done = polarproxy("push", "--to", "http://127.0.0.1:9", "--db", db, f"--timeout={seconds}")
+    assert done.code == 2
+    assert "--timeout must be above 0 and at most 43200 seconds (half a day)" in " ".join(done.err.split())
+
+
+def test_the_longest_timeout_is_one(polarproxy: Command, db: str, closed: Leases) -> None:
+    with trainer(lambda _: 200) as there:
+        done = polarproxy("push", "--to", there.url, "--db", db, "--timeout", 43200)
+    assert (done.code, closed.consumers()[0].acked) == (0, 1), done.err

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.command import Command, Done
 from tests.fakes import FakeEngine, always, compose
 from tests.proxy.rig import Rig, rig
+from tests.redirects import redirecting
 
 ADMIN = "open sesame"
 
@@ -69,3 +70,14 @@ async def test_what_goes_wrong_is_said_in_a_sentence(polarproxy: Command, proxy:
 def test_what_no_request_can_hold_is_refused_before(polarproxy: Command, flags: tuple[str, str]) -> None:
     done = polarproxy("upstreams", "list", *flags)
     assert (done.code, "must be" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_key_goes_nowhere_but_to_the_proxy_that_was_named(polarproxy: Command, status: int) -> None:
+    with redirecting(status) as there:
+        options = ("--proxy", there.url, "--admin-key", ADMIN)
+        done = polarproxy("upstreams", "list", *options)
+        added = polarproxy("upstreams", "add", "http://127.0.0.1:9", *options)
+    assert (done.code, added.code) == (1, 1)
+    assert f"answers {status}, go to /elsewhere" in done.err.replace("\n", " ")
+    assert (len(there.asked), there.followed) == (2, False)

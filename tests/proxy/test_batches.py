@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from yarl import URL
 
 from tests.proxy.rig import Answer, Rig, Starter
 
@@ -155,6 +156,12 @@ async def test_the_guide_does_what_it_says(start: Starter) -> None:
         ("GET", f"{NEXT}?groups=0", 400),
         ("GET", f"{NEXT}?advantage=luck", 400),
         ("GET", f"{NEXT}?consumer=%00", 400),
+        ("GET", f"{NEXT}?model=%ed%a0%80", 400),
+        ("GET", f"{NEXT}?model=m%ff", 400),
+        ("GET", f"{NEXT}?model=a&model=b", 400),
+        ("GET", "/api/batches?consumer=%ff", 400),
+        ("POST", "/api/batches/nobody/ack?consumer=%ff", 400),
+        ("POST", "/api/batches/nobody/release?consumer=%e4%b8", 400),
         ("POST", "/api/batches/nobody/ack", 404),
         ("POST", "/api/batches/nobody/release", 404),
     ],
@@ -164,6 +171,16 @@ async def test_what_cannot_be_meant_is_refused(start: Starter, method: str, path
     answer = await rig.control(method, path)
     assert answer.status == status
     assert answer.error["message"]
+
+
+async def test_a_query_that_cannot_be_read_hands_out_nothing(start: Starter) -> None:
+    rig = await start()
+    await a_group(rig)
+    for query in ("model=%ed%a0%80", "model=m%", "model=%zz", "model=%f"):
+        # As it stands: a client would write the % as %25.
+        async with rig.http.get(URL(f"{rig.base}{NEXT}?{query}", encoded=True)) as answer:
+            assert answer.status == 400, query
+    assert (await take(rig, "advantage=grpo")).headers["x-polarproxy-rows"] == "2"
 
 
 async def test_batches_take_the_admin_key(start: Starter) -> None:

@@ -97,8 +97,12 @@ class Generation:
             "Content-Type": "application/json",
         }
         try:
+            # Wherever a redirect leads, neither the key nor what was said is for it.
             async with self._http.post(
-                f"{self._base}/v1/chat/completions", data=msgspec.json.encode(body), headers=headers
+                f"{self._base}/v1/chat/completions",
+                data=msgspec.json.encode(body),
+                headers=headers,
+                allow_redirects=False,
             ) as answer:
                 said = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:

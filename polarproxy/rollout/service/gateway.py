@@ -101,10 +101,11 @@ class Gateway:
         assert self._http is not None, "use it as a context manager"
         sent = None if body is None else msgspec.json.encode(body)
         try:
-            async with self._http.request(method, self.base + path, data=sent) as answer:
+            # Wherever a redirect leads, the key is not for it.
+            async with self._http.request(method, self.base + path, data=sent, allow_redirects=False) as answer:
                 said = await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ProxyRefused(f"the proxy at {self.base} cannot be reached: {error!r}") from error
-        if answer.status >= 400:
+        if answer.status >= 300:
             raise ProxyRefused(f"{method} {path}: {answer.status} {said.decode(errors='replace')[:500]}")
         return said

@@ -3,8 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from polarproxy.errors import BadRequest
 from polarproxy.model import SessionStatus
+from polarproxy.rollout.delegate.generation import Generation
+from polarproxy.rollout.delegate.messages import GenerateRequest
 from tests.fakes import Faults, Received, Turn, always, compose
+from tests.redirects import redirecting
 from tests.rollout.delegate.desk import PACE, desk, generate
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -106,3 +112,13 @@ async def test_a_reply_under_way_when_the_delegate_stops_goes_back_to_the_queue(
         async with made.working(PACE):
             assert (await made.answer())["type"] == "generate_response"
             await made.worked_off()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_neither_the_key_nor_what_was_said_goes_where_a_redirect_leads(status: int) -> None:
+    request = GenerateRequest(version="v0", id="g1", session_id="s", messages=[{"role": "user", "content": "hello"}])
+    with redirecting(status) as there:
+        async with Generation(there.url, lambda _: "sk-polar-s") as generation:
+            with pytest.raises(BadRequest, match=str(status)):
+                await generation.answer(request)
+    assert (len(there.asked), there.followed) == (1, False)
