@@ -4,6 +4,7 @@
 
 Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before it
 sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same text).
+Sessions are made before the clock runs, and the collector of garbage is set as `polarproxy serve` sets it, for every store alike.
 Rounds are interleaved, figures are medians, and what counts are the ratios of one run on one machine. The rivals store
 calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
 PostgreSQL: as many connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import statistics
@@ -91,6 +93,10 @@ def stores(work: Path, server: postgres.Server | None) -> Iterator[Store]:
 
 async def run_rounds(opened: list[Store], count: int, seconds: float) -> list[Round]:
     numbers = itertools.count()
+    # As `polarproxy serve` does.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     for store in opened:
         await acks(store, numbers, 8, 0.2)
     rounds: list[Round] = []
