@@ -39,7 +39,23 @@ class Base:
 class _Tip:
     call_id: str
     choice: int
-    tokens: TokenIds
+    prompt: TokenIds
+    sampled: TokenIds
+
+    @property
+    def tokens(self) -> TokenIds:
+        return self.prompt + self.sampled
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.sampled)
+
+    def is_all_of(self, base: Base | None) -> bool:
+        """Whether a prompt on this base has been seen to begin with all of it."""
+        return base is not None and (base.call_id, base.choice, base.length) == (self.call_id, self.choice, len(self))
+
+    def begins(self, other: TokenIds) -> bool:
+        """Whether the other begins with all of it. Nothing is joined for it: most calls ask this and no more."""
+        return other.startswith(self.prompt) and other.raw.startswith(self.sampled.raw, len(self.prompt.raw))
 
 
 def shared_length(left: TokenIds, right: TokenIds) -> int:
@@ -69,9 +85,8 @@ class BaseIndex:
         """The base that shares most; None when none shares enough to pay."""
         tips = self._sessions.get(session_id, ())
         for tip in reversed(tips):
-            if prompt.startswith(tip.tokens):
-                shared = len(tip.tokens)
-                return Base(tip.call_id, tip.choice, shared) if shared >= _MIN_SHARED else None
+            if tip.begins(prompt):
+                return Base(tip.call_id, tip.choice, len(tip)) if len(tip) >= _MIN_SHARED else None
         best: Base | None = None
         for tip in self._candidates(tips, prompt):
             shared = shared_length(tip.tokens, prompt)
@@ -85,40 +100,45 @@ class BaseIndex:
         if head is not None:
             yield head
 
-    def add(self, call: Call) -> None:
-        """Remembers the sequences of a call that was stored."""
+    def add(self, call: Call, base: Base | None = None) -> None:
+        """Remembers the sequences of a call that was stored, on this base if it is known."""
         prompt = call.prompt_token_ids
         if prompt is None:
             return
         tips = self._sessions.setdefault(call.session_id, [])
         self._sessions.move_to_end(call.session_id)
-        for tip in [tip for tip in tips if prompt.startswith(tip.tokens)]:
-            tips.remove(tip)
-            self._bytes -= len(tip.tokens.raw)
-        for completion in call.completions[:1] or ():
-            self._push(tips, _Tip(call.call_id, completion.index, prompt + completion.token_ids))
-        if not call.completions:
-            self._push(tips, _Tip(call.call_id, PROMPT, prompt))
-        self._remember_head(_Tip(call.call_id, PROMPT, prompt))
+        for place in range(len(tips) - 1, -1, -1):
+            if tips[place].is_all_of(base) or tips[place].begins(prompt):
+                self._bytes -= _size(tips.pop(place))
+        if call.completions:
+            first = call.completions[0]
+            self._push(tips, _Tip(call.call_id, first.index, prompt, first.token_ids))
+        else:
+            self._push(tips, _Tip(call.call_id, PROMPT, prompt, TokenIds()))
+        self._remember_head(call.call_id, prompt)
         self._shrink()
 
     def _push(self, tips: list[_Tip], tip: _Tip) -> None:
         tips.append(tip)
-        self._bytes += len(tip.tokens.raw)
+        self._bytes += _size(tip)
         if len(tips) > _TIPS_PER_SESSION:
-            self._bytes -= len(tips.pop(0).tokens.raw)
+            self._bytes -= _size(tips.pop(0))
 
-    def _remember_head(self, tip: _Tip) -> None:
-        key = tip.tokens.raw[: _HEAD * TOKEN_BYTES]
+    def _remember_head(self, call_id: str, prompt: TokenIds) -> None:
+        key = prompt.raw[: _HEAD * TOKEN_BYTES]
         if key in self._heads:
             self._heads.move_to_end(key)
             return
-        self._heads[key] = tip
-        self._bytes += len(tip.tokens.raw)
+        self._heads[key] = _Tip(call_id, PROMPT, prompt, TokenIds())
+        self._bytes += len(prompt.raw)
 
     def _shrink(self) -> None:
         while self._bytes > self._max_bytes and (len(self._sessions) > 1 or self._heads):
             if self._heads and len(self._heads) >= len(self._sessions):
-                self._bytes -= len(self._heads.popitem(last=False)[1].tokens.raw)
+                self._bytes -= _size(self._heads.popitem(last=False)[1])
             else:
-                self._bytes -= sum(len(tip.tokens.raw) for tip in self._sessions.popitem(last=False)[1])
+                self._bytes -= sum(map(_size, self._sessions.popitem(last=False)[1]))
+
+
+def _size(tip: _Tip) -> int:
+    return len(tip.prompt.raw) + len(tip.sampled.raw)

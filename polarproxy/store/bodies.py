@@ -1,7 +1,8 @@
 """Request bodies: each stored as what differs from an earlier one of its session, found by content.
 
-A harness sends its whole history with every call, so most of a body stands in the one before it. What is stored is a
-digest of the whole, the length of the beginning that a base has too, and the rest, without the images in it (`blobs`).
+A harness sends its whole history with every call, and most send their tools behind it, so nearly all of a body stands in
+the one before it. What is stored is a digest of the whole, how long a beginning and an end a base has too, and what is
+between, without the images in it (`blobs`).
 """
 
 from __future__ import annotations
@@ -24,27 +25,50 @@ if TYPE_CHECKING:
     from polarproxy.store.rows import Row
 
 _MIN_SHARED = 256
+_MIN_TAIL = 64
+_NEARLY = 16
 _MAX_BYTES = 64 << 20
 
 
-def shared_bytes(left: bytes, right: bytes) -> int:
-    """How many bytes both begin with."""
+def shared_bytes(left: bytes, right: bytes, guess: int = 0) -> int:
+    """How many bytes both begin with; found sooner when it is no less than `guess`, which may be anything."""
     size = min(len(left), len(right))
-    words = size // 8
-    # Eight at a time up to the first difference, which lies within the next eight.
-    differ = np.frombuffer(left, np.uint64, words) != np.frombuffer(right, np.uint64, words)
-    place = int(np.argmax(differ)) if words else 0
-    start = 8 * (place if words and differ[place] else words)
-    for at in range(start, min(start + 8, size)):
-        if left[at] != right[at]:
-            return at
-    return min(start + 8, size)
+    start = guess if 0 < guess <= size and right.startswith(memoryview(left)[:guess]) else 0
+    # Where the messages of a conversation ended, there is one more now.
+    if start == size or (start and left[start] != right[start]):
+        return start
+    differ = np.frombuffer(left, np.uint8, size - start, start) != np.frombuffer(right, np.uint8, size - start, start)
+    place = int(differ.argmax())
+    return start + place if differ[place] else size
+
+
+def shared_tail(left: bytes, right: bytes, most: int, guess: int = 0) -> int:
+    """How many bytes both end with, of at most so many; 0, or it begins with a quotation mark: never within an image.
+
+    As many as `guess`, which is what `left` shared with the one before it, are as good as a few more.
+    """
+    if not most:
+        return 0
+    if 0 < guess <= most and right.endswith(memoryview(left)[len(left) - guess :]):
+        before = slice(-guess - _NEARLY, -guess)
+        if most - guess < _NEARLY or left[before] != right[before]:
+            return guess
+    ends = (np.frombuffer(each, np.uint8, most, len(each) - most) for each in (left, right))
+    differ = np.not_equal(*ends)[::-1]
+    place = int(differ.argmax())
+    shared = place if differ[place] else most
+    start = right.find(b'"', len(right) - shared)
+    return 0 if start < 0 else len(right) - start
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     digest: bytes
     body: bytes
+    beyond: int
+    """How much of the body before it stood behind the beginning of this one: as much of this one will behind the next one's."""
+    tail: int
+    """How much of its end it has from the body before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +77,8 @@ class BodyRows:
 
     body: Row
     """Of `bodies`."""
+    beyond: int
+    """How much of the body before it is not its beginning."""
     _blobs: dict[bytes, bytes]
 
     @property
@@ -77,24 +103,30 @@ class BodyBases:
     def rows(self, session_id: str, body: bytes) -> BodyRows:
         """The rows of a body, its data not compressed yet."""
         base = self._latest.get(session_id)
-        shared = 0 if base is None else shared_bytes(base.body, body)
+        # A conversation that goes on repeats all but what stands behind its messages.
+        shared = 0 if base is None else shared_bytes(base.body, body, len(base.body) - base.beyond)
+        beyond = 0 if base is None else len(base.body) - shared
         digest = codec.digest(body)
         if base is None or shared < _MIN_SHARED or base.digest == digest:
-            base, shared = None, 0
-        rest, blobs = take_out(body[shared:])
+            base, shared, tail = None, 0, 0
+        else:
+            tail = shared_tail(base.body, body, min(len(base.body), len(body)) - shared, base.tail)
+            tail = tail if tail >= _MIN_TAIL else 0
+        rest, blobs = take_out(body[shared : len(body) - tail])
         row = {
             "digest": digest,
             "length": len(body),
             "base_digest": None if base is None else base.digest,
             "base_length": shared,
+            "base_tail": tail,
             "data": rest,
         }
-        return BodyRows(row, blobs)
+        return BodyRows(row, beyond, blobs)
 
-    def add(self, session_id: str, digest: bytes, body: bytes) -> None:
-        """Remembers a body that was stored."""
+    def add(self, session_id: str, stored: BodyRows, body: bytes) -> None:
+        """Remembers a body that was stored like this."""
         self._forget(session_id)
-        self._latest[session_id] = _Known(digest, body)
+        self._latest[session_id] = _Known(stored.body["digest"], body, stored.beyond, stored.body["base_tail"])
         self._bytes += len(body)
         while self._bytes > self._max_bytes:
             self._forget(next(iter(self._latest)))
@@ -146,8 +178,11 @@ class BodyReader:
         return data
 
     def _rebuild(self, row: RowMapping) -> bytes:
-        rest = put_back(codec.decompress(row["data"]), self._blob)
-        body = rest if row["base_digest"] is None else self._bodies[row["base_digest"]][: row["base_length"]] + rest
+        body = put_back(codec.decompress(row["data"]), self._blob)
+        if row["base_digest"] is not None:
+            base = self._bodies[row["base_digest"]]
+            # NULL: written before ends were shared.
+            body = base[: row["base_length"]] + body + base[len(base) - (row["base_tail"] or 0) :]
         if len(body) != row["length"] or codec.digest(body) != row["digest"]:
             raise StoreDamaged(f"body {row['digest'].hex()}: the bytes do not match their digest")
         return body

@@ -23,7 +23,7 @@ from polarproxy.store.schema import UTCDateTime, calls, completions, responses, 
 from polarproxy.store.text import AnyText, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy import Column, Table
 
@@ -76,19 +76,19 @@ def check_call(session_id: str, entry: CallEntry) -> Checked:
         raise BadArchive(f"call {entry.call_id} stands among those of session {session_id}")
     if row["body_digest"] != (None if entry.body is None else codec.digest(entry.body)):
         raise BadArchive(f"call {entry.call_id}: its body is not the one that its digest names")
-    completed = [owner | _packed(completion, "token_ids") for completion in entry.completions]
+    completed = [owner | _packed(completion, codec.encode_ids, "token_ids") for completion in entry.completions]
     return Checked(
         entry=entry,
         call=_call(entry, row, completed),
         row=row,
         completions=completed,
         facts=[owner | {"recorded_at": at, "name": name, "value": unescape(text)} for at, name, text in entry.facts],
-        responses=[owner | _packed(response, "input", "reply") for response in entry.responses],
+        responses=[owner | _packed(response, codec.compress, "input", "reply") for response in entry.responses],
     )
 
 
-def _packed(row: Row, *names: str) -> Row:
-    return stored_row(row) | {name: codec.compress(row[name]) for name in names}
+def _packed(row: Row, encode: Callable[[bytes], bytes], *names: str) -> Row:
+    return stored_row(row) | {name: encode(row[name]) for name in names}
 
 
 def _call(entry: CallEntry, row: Row, completed: list[Row]) -> Call:

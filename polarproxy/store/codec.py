@@ -1,7 +1,8 @@
 """Bytes of tokens, logprobs and bodies as they lie in the database.
 
-Ids: little-endian int32, zstd level 1. Logprobs: little-endian float32, not compressed (it would not pay). Digests:
-XXH3-128 of the uncompressed bytes; they find and check, and are never the only evidence that two sequences are equal.
+Ids: little-endian int32, zstd level 1; a short sequence in 18 bits an id (`packing`). Logprobs: little-endian float32, not
+compressed (it would not pay). Digests: XXH3-128 of the bytes as they were before; they find and check, and are never the
+only evidence that two sequences are equal.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import xxhash
 import zstandard
 
 from polarproxy.errors import StoreDamaged
-from polarproxy.model import TokenIds
+from polarproxy.model import TOKEN_BYTES, TokenIds
+from polarproxy.store.packing import MARK, pack, unpack
 
 _LEVEL = 1
 _MAX_BYTES = 1 << 30
+_SHORT = 1024 * TOKEN_BYTES
+"""From here on a compressor saves more than packing does."""
 
 
 class _PerThread(threading.local):
@@ -52,14 +56,17 @@ def decompress(data: bytes) -> bytes:
         raise StoreDamaged(f"a compressed value cannot be read: {error}") from error
 
 
-def encode_ids(ids: TokenIds) -> bytes:
-    """The stored form of token ids."""
-    return compress(ids.raw)
+def encode_ids(raw: bytes) -> bytes:
+    """The stored form of token ids, which are given as little-endian int32."""
+    packed = pack(raw) if len(raw) <= _SHORT else None
+    return compress(raw) if packed is None else packed
 
 
 def decode_ids(data: bytes) -> TokenIds:
     """Raises `StoreDamaged` when the bytes are not whole token ids."""
-    raw = decompress(data)
-    if len(raw) % 4:
-        raise StoreDamaged(f"stored token ids take {len(raw)} bytes, which is not a multiple of 4")
+    raw = unpack(data) if data.startswith(MARK) else decompress(data)
+    if raw is None:
+        raise StoreDamaged(f"stored token ids take {len(data)} bytes, and no number of packed ones does")
+    if len(raw) % TOKEN_BYTES:
+        raise StoreDamaged(f"stored token ids take {len(raw)} bytes, which is not a multiple of {TOKEN_BYTES}")
     return TokenIds(raw)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from importlib import import_module
+from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from sqlalchemy import TypeDecorator, insert
 from sqlalchemy.exc import DataError, DBAPIError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sqlalchemy import Connection, Dialect, Insert, Table
 
@@ -58,29 +59,37 @@ class _Compiled:
     def run(self, connection: Connection, rows: list[Row]) -> None:
         """Inserts the rows; raises what SQLAlchemy makes of the driver's errors."""
         with translated(connection, self._sql), closing(connection.connection.cursor()) as cursor:
-            self._insert(cursor, [self._values(row) for row in rows])
+            columns: list[Sequence[Any]] = list(zip(*map(self._pick, rows), strict=True))
+            for place, convert in self._converters:
+                columns[place] = [*map(convert, columns[place])]
+            self._insert(cursor, columns)
 
-    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+    def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
         raise NotImplementedError
-
-    def _values(self, row: Row) -> list[Any]:
-        values = list(self._pick(row))
-        for place, convert in self._converters:
-            if values[place] is not None:
-                values[place] = convert(values[place])
-        return values
 
 
 class _ByRow(_Compiled):
-    """As every driver can."""
+    """As every driver can. For what is NULL in all rows SQLite's would look for an adapter, row by row, which takes longer than
+    the rest of a call's row: columns that never held anything else are left out."""
 
     def __init__(self, statement: Insert, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=list(columns))
-        super().__init__(table, compiled.positiontup or (), dialect)
-        self._sql = str(compiled)
+        # SQLAlchemy writes columns in the table's order.
+        super().__init__(table, [column.name for column in table.columns if column.name in columns], dialect)
+        self._compile: Callable[[list[str]], str]
+        self._compile = lambda names: str(statement.compile(dialect=dialect, column_keys=names))
+        self._used = [not table.c[name].nullable for name in self._names]
+        self._use([])
 
-    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
-        cursor.executemany(self._sql, values)
+    def _use(self, places: Iterable[int]) -> None:
+        for place in places:
+            self._used[place] = True
+        self._sql = self._compile(list(compress(self._names, self._used)))
+
+    def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
+        fresh = [place for place, used in enumerate(self._used) if not used and _any_given(columns[place])]
+        if fresh:
+            self._use(fresh)
+        cursor.executemany(self._sql, zip(*compress(columns, self._used), strict=True))
 
 
 class _ByCopy(_Compiled):
@@ -91,10 +100,10 @@ class _ByCopy(_Compiled):
         self._converters += [(place, _in_4_bytes) for place, kind in enumerate(self._types) if kind == "integer"]
         self._sql = f"COPY {table.name} ({', '.join(self._names)}) FROM STDIN (FORMAT BINARY)"
 
-    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
+    def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
         with cursor.copy(self._sql) as copy:
             copy.set_types(self._types)
-            for row in values:
+            for row in zip(*columns, strict=True):
                 copy.write_row(row)
 
 
@@ -108,13 +117,18 @@ class _ByArrays(_Compiled):
             f"INSERT INTO {table.name} ({', '.join(self._names)}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
         )
 
-    def _insert(self, cursor: Any, values: list[list[Any]]) -> None:
-        cursor.execute(self._sql, [list(column) for column in zip(*values, strict=True)])
+    def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
+        cursor.execute(self._sql, [list(column) for column in columns])
 
 
-def _in_4_bytes(number: int) -> int:
+def _any_given(column: Sequence[Any]) -> bool:
+    """Whether any of the values is not None."""
+    return column[0] is not None or column.count(None) < len(column)
+
+
+def _in_4_bytes(number: int | None) -> int | None:
     """The driver would cut off what is more."""
-    if not -(1 << 31) <= number < 1 << 31:
+    if number is not None and not -(1 << 31) <= number < 1 << 31:
         raise OverflowError(f"{number} does not fit into 4 bytes")
     return number
 

@@ -62,7 +62,7 @@ def _rebase(connection: Connection, reader: PromptReader, siblings: list[RowMapp
 
 
 def _make_root(connection: Connection, row: RowMapping, prompt: TokenIds) -> None:
-    whole = codec.encode_ids(prompt)
+    whole = codec.encode_ids(prompt.raw)
     _change(connection, row, base_call_id=None, base_choice=None, base_length=None, prompt_suffix=whole)
 
 

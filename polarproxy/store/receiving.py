@@ -112,16 +112,17 @@ class Receiver:
         session_id, body = checked.call.session_id, checked.entry.body
         if body is not None:
             stored = self._bodies.rows(session_id, body)
-            self._bodies.add(session_id, stored.body["digest"], body)
+            self._bodies.add(session_id, stored, body)
             yield replace(stored, body=stored.body | {"data": codec.compress(stored.body["data"])})
 
     def _call_row(self, connection: Connection, checked: Checked) -> Row:
         call = checked.call
-        row = rows.call_row(call, self._base(connection, call), checked.row["body_digest"])
+        base = self._base(connection, call)
+        row = rows.call_row(call, base, checked.row["body_digest"])
         suffix = row["prompt_suffix"]
-        self._bases.add(call)
+        self._bases.add(call, base)
         self._alive.add(call.call_id)
-        return row | checked.row | {"prompt_suffix": None if suffix is None else codec.compress(suffix)}
+        return row | checked.row | {"prompt_suffix": None if suffix is None else codec.encode_ids(suffix)}
 
     def _base(self, connection: Connection, call: Call) -> Base | None:
         """What the prompt builds on. A call of another session may have been pruned since; if not, it is kept from it."""

@@ -5,7 +5,9 @@ What later calls may build on is remembered, and asked for again before anything
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -30,14 +32,15 @@ from polarproxy.store.schema import (
     sessions,
     token_texts,
 )
-from polarproxy.store.standing import Pruned, bases_standing
+from polarproxy.store.standing import Pruned, Seen, bases_standing
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
 
+    from polarproxy.store.bases import Base
     from polarproxy.store.items import Item
 
 _RECENT = 4
@@ -49,12 +52,35 @@ class Recording:
     def __init__(self, engine: Engine) -> None:
         """`engine` is one for writing."""
         self._engine = engine
+        self._connection: Connection | None = None
         self._inserts = Inserts(engine.dialect)
         self.forget()
 
     def forget(self) -> None:
         """Nothing that was stored counts as known any more."""
-        self._bases, self._bodies = BaseIndex(), BodyBases()
+        self._bases, self._bodies, self._seen = BaseIndex(), BodyBases(), Seen()
+
+    def close(self) -> None:
+        """Gives the connection back. It can go on all the same."""
+        connection, self._connection, self._seen = self._connection, None, Seen()
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """SQLite's connection is kept: to take one from the pool costs as much as to store a call. One to a server may have
+        broken meanwhile, which the pool finds out when it gives it out."""
+        if self._engine.dialect.name != "sqlite":
+            with self._engine.begin() as connection:
+                yield connection
+            return
+        self._connection = connection = self._connection or self._engine.connect()
+        try:
+            with connection.begin():
+                yield connection
+        except BaseException:
+            self.close()
+            raise
 
     def holds(self, call: Call) -> bool:
         """Whether this very call is stored."""
@@ -71,77 +97,104 @@ class Recording:
             self._write_all(items)
 
     def _write_all(self, items: Sequence[Item]) -> None:
-        new = [item for item in items if isinstance(item, NewCall)]
-        on_purpose = [item for item in items if isinstance(item, Session)]
-        made = on_purpose + [item.session for item in new if not self._bases.knows(item.session.session_id)]
-        facts = [item for item in items if isinstance(item, Fact)]
-        with self._engine.begin() as connection:
-            if made:
-                self._inserts.run(connection, sessions, [rows.session_row(session) for session in made], once=True)
-                claim(connection, on_purpose)
-            if new:
-                self._write_calls(connection, new)
-            if facts:
-                self._inserts.run(connection, call_facts, [_fact_row(fact) for fact in facts])
-        for item in new:
-            self._bases.add(item.call)
-            if item.call.request_body:
-                self._bodies.add(item.call.session_id, codec.digest(item.call.request_body), item.call.request_body)
+        group = self._prepared(items)
+        with self._transaction() as connection:
+            self._insert(connection, group)
+        self._seen.add(group.tables[calls], group.tables[bodies])
+        for call, base, body in group.calls:
+            self._bases.add(call, base)
+            if body is not None:
+                self._bodies.add(call.session_id, body, call.request_body)
 
-    def _write_calls(self, connection: Connection, new: Sequence[NewCall]) -> None:
-        stored: list[BodyRows] = []
-        call_rows: list[rows.Row] = []
-        completion_rows: list[rows.Row] = []
-        text_rows: list[rows.Row] = []
-        for item in new:
-            call = item.call
-            body_digest = None
-            if call.request_body:
-                stored.append(self._bodies.rows(call.session_id, call.request_body))
-                body_digest = stored[-1].body["digest"]
-            base = None
-            if call.prompt_token_ids is not None:
-                self._warm(connection, call)
-                base = self._bases.find(call.session_id, call.prompt_token_ids)
-            call_rows.append(rows.call_row(call, base, body_digest))
-            completion_rows.extend(rows.completion_rows(call))
-            model = call.served_model or ""
-            text_rows.extend({"model": model, "token_id": key, "text": text} for key, text in item.texts.items())
-        body_rows = [one.body for one in stored]
-        response_rows = [item.response.row(item.call.call_id) for item in new if item.response is not None]
-        with bases_standing(connection, call_rows, body_rows):
-            _compress(body_rows, "data")
-            self._inserts.run(connection, bodies, body_rows, once=True)
-            self._inserts.run(connection, blobs, [row for one in stored for row in one.blobs], once=True)
-            self._inserts.run(connection, body_blobs, [row for one in stored for row in one.references], once=True)
-            _compress(call_rows, "prompt_suffix")
-            _compress(completion_rows, "token_ids")
-        self._inserts.run(connection, calls, call_rows)
-        self._inserts.run(connection, completions, completion_rows)
-        self._inserts.run(connection, token_texts, text_rows, once=True)
-        self._inserts.run(connection, responses, response_rows)
+    def _prepared(self, items: Sequence[Item]) -> _Group:
+        """The rows of all of them. None of them is known yet, so that they are stored together or not at all."""
+        group = _Group()
+        for item in items:
+            if isinstance(item, Fact):
+                group.add(call_facts, _fact_row(item))
+            elif isinstance(item, Session):
+                group.on_purpose.append(item)
+        # A session that was made on purpose says more than one that a call made.
+        for session in group.on_purpose:
+            group.add(sessions, rows.session_row(session))
+        for item in items:
+            if isinstance(item, NewCall):
+                self._prepare_call(group, item)
+        # One kind after the other: what an encoder works with stays near it.
+        _encode(group.tables[bodies], "data", codec.compress)
+        _encode(group.tables[calls], "prompt_suffix", codec.encode_ids)
+        _encode(group.tables[completions], "token_ids", codec.encode_ids)
+        return group
 
-    def _warm(self, connection: Connection, call: Call) -> None:
+    def _prepare_call(self, group: _Group, item: NewCall) -> None:
+        call, body, base = item.call, None, None
+        if not self._bases.knows(call.session_id):
+            self._warm(call)
+            group.add(sessions, rows.session_row(item.session))
+        if call.request_body:
+            body = self._bodies.rows(call.session_id, call.request_body)
+            group.add(bodies, body.body)
+            group.add(blobs, *body.blobs)
+            group.add(body_blobs, *body.references)
+        if call.prompt_token_ids is not None:
+            base = self._bases.find(call.session_id, call.prompt_token_ids)
+        group.add(calls, rows.call_row(call, base, None if body is None else body.body["digest"]))
+        group.add(completions, *rows.completion_rows(call))
+        for token_id, text in item.texts.items():
+            group.add(token_texts, {"model": call.served_model or "", "token_id": token_id, "text": text})
+        if item.response is not None:
+            group.add(responses, item.response.row(call.call_id))
+        group.calls.append((call, base, body))
+
+    def _insert(self, connection: Connection, group: _Group) -> None:
+        run, made = self._inserts.run, group.tables
+        run(connection, sessions, made[sessions], once=True)
+        claim(connection, group.on_purpose)
+        if group.calls:
+            with bases_standing(connection, made[calls], made[bodies], self._seen):
+                for table in (bodies, blobs, body_blobs):
+                    run(connection, table, made[table], once=True)
+            run(connection, calls, made[calls])
+            run(connection, completions, made[completions])
+            run(connection, token_texts, made[token_texts], once=True)
+            run(connection, responses, made[responses])
+        run(connection, call_facts, made[call_facts])
+
+    def _warm(self, call: Call) -> None:
         """After a restart, the latest sequences of a session that goes on are read back."""
-        if call.ordinal == 0 or self._bases.knows(call.session_id):
+        if call.ordinal == 0 or call.prompt_token_ids is None:
             return
         recent = select(calls).where(calls.c.session_id == call.session_id, calls.c.prompt_length.is_not(None))
-        reader = PromptReader(connection)
-        found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
-        for row in reversed(found):
-            sampled = connection.execute(select(completions).where(completions.c.call_id == row["call_id"])).mappings()
-            # What does not read back is no base; new calls must not suffer for it.
-            with suppress(StoreDamaged):
-                prompt = reader.prompt(row)
-                completed = [values.read_completion(completion, prompt) for completion in sampled]
-                self._bases.add(values.read_call(row, prompt, completed, b""))
+        with self._engine.begin() as connection:
+            reader = PromptReader(connection)
+            found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
+            for row in reversed(found):
+                sampled = connection.execute(select(completions).where(completions.c.call_id == row["call_id"]))
+                # What does not read back is no base; new calls must not suffer for it.
+                with suppress(StoreDamaged):
+                    prompt = reader.prompt(row)
+                    completed = [values.read_completion(completion, prompt) for completion in sampled.mappings()]
+                    self._bases.add(values.read_call(row, prompt, completed, b""))
 
 
-def _compress(table: list[rows.Row], name: str) -> None:
-    """Compresses this column of these rows in place."""
+@dataclass(slots=True)
+class _Group:
+    """What is inserted together."""
+
+    tables: defaultdict[Table, list[rows.Row]] = field(default_factory=lambda: defaultdict(list))
+    on_purpose: list[Session] = field(default_factory=list)
+    calls: list[tuple[Call, Base | None, BodyRows | None]] = field(default_factory=list)
+    """With what their prompts build on, and how their bodies are stored. None: on nothing; there is none."""
+
+    def add(self, table: Table, *made: rows.Row) -> None:
+        self.tables[table].extend(made)
+
+
+def _encode(table: list[rows.Row], name: str, encode: Callable[[bytes], bytes]) -> None:
+    """Makes this column of these rows what is stored."""
     for row in table:
         if row[name] is not None:
-            row[name] = codec.compress(row[name])
+            row[name] = encode(row[name])
 
 
 def _fact_row(fact: Fact) -> rows.Row:

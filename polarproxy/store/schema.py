@@ -199,6 +199,7 @@ bodies = Table(
     Column("base_digest", LargeBinary(16)),
     Column("base_length", Integer, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    Column("base_tail", Integer),
 )
 
 blobs = Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,34 +29,78 @@ SELECT (SELECT count(*) FROM session) + (SELECT count(*) FROM call) + (SELECT co
 """In the order in which `prune` takes its locks, so that neither waits for the other."""
 
 
+_VERSION = "PRAGMA data_version"
+_MOST_SEEN = 200_000
+"""Calls that are remembered, for some 30 MB."""
+
+
 class Pruned(Exception):
     """Something that is remembered as stored is not there any more."""
 
 
+@dataclass(slots=True)
+class Seen:
+    """What is in a SQLite file for sure: one connection stored it or asked for it, and nobody else changed the file since.
+
+    Of PostgreSQL nothing is sure, because others may delete at any time: there every base is asked for, and locked.
+    """
+
+    version: int | None = None
+    """SQLite's own number for the changes of others, as this connection sees it. None: it was not asked yet."""
+    sessions: set[str] = field(default_factory=set)
+    calls: set[str] = field(default_factory=set)
+    bodies: set[bytes] = field(default_factory=set)
+
+    def now_at(self, version: int) -> None:
+        """Forgets everything if somebody changed the file."""
+        if version != self.version or len(self.calls) > _MOST_SEEN:
+            self.version = version
+            self.sessions.clear()
+            self.calls.clear()
+            self.bodies.clear()
+
+    def add(self, call_rows: Iterable[Row], body_rows: Iterable[Row]) -> None:
+        """These were committed, on bases that stood."""
+        if self.version is None:
+            return
+        for row in call_rows:
+            self.sessions.add(row["session_id"])
+            self.calls |= {row["call_id"], row["base_call_id"] or row["call_id"]}
+        for row in body_rows:
+            self.bodies |= {row["digest"], row["base_digest"] or row["digest"]}
+
+
 @contextmanager
-def bases_standing(connection: Connection, call_rows: Sequence[Row], body_rows: Iterable[Row]) -> Iterator[None]:
+def bases_standing(
+    connection: Connection, call_rows: Sequence[Row], body_rows: Sequence[Row], seen: Seen
+) -> Iterator[None]:
     """Makes sure that the sessions and bases of all these rows are there, and that they stay until the transaction ends.
 
     What is inserted in the block goes to PostgreSQL in the same breath as the question. Raises `Pruned`.
     """
-    wanted = _Wanted(
-        _sorted(row["session_id"] for row in call_rows),
-        _sorted(row["base_call_id"] for row in call_rows),
-        _sorted(row["base_digest"] for row in body_rows),
-    )
     if connection.dialect.name == "postgresql":
-        with _asked_along(connection, wanted):
+        with _asked_along(connection, _wanted(call_rows, body_rows, seen)):
             yield
         return
     # SQLite has only one writer, and that is this one until the transaction ends.
-    kinds = (wanted.sessions, wanted.calls, wanted.bodies)
-    query = _count(room := _room(max(map(len, kinds))))
-    filled = [key for keys in kinds for key in (*keys, *[None] * (room - len(keys)))]
-    with translated(connection, query), closing(connection.connection.cursor()) as cursor:
-        found = cursor.execute(query, filled).fetchone()
-    if found != (wanted.count,):
-        raise Pruned
+    with translated(connection, _VERSION), closing(connection.connection.cursor()) as cursor:
+        seen.now_at(cursor.execute(_VERSION).fetchone()[0])
+        wanted = _wanted(call_rows, body_rows, seen)
+        if wanted.count:
+            kinds = (wanted.sessions, wanted.calls, wanted.bodies)
+            query = _count(room := _room(max(map(len, kinds))))
+            filled = [key for keys in kinds for key in (*keys, *[None] * (room - len(keys)))]
+            if cursor.execute(query, filled).fetchone() != (wanted.count,):
+                raise Pruned
     yield
+
+
+def _wanted(call_rows: Sequence[Row], body_rows: Sequence[Row], seen: Seen) -> _Wanted:
+    return _Wanted(
+        _sorted({row["session_id"] for row in call_rows} - seen.sessions),
+        _sorted({row["base_call_id"] for row in call_rows} - seen.calls),
+        _sorted({row["base_digest"] for row in body_rows} - seen.bodies),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +126,8 @@ def _asked_along(connection: Connection, wanted: _Wanted) -> Iterator[None]:
             raise Pruned
 
 
-def _sorted(keys: Iterable[str | bytes | None]) -> list[str | bytes]:
-    return sorted({key for key in keys if key is not None})
+def _sorted(keys: Iterable[Any]) -> list[str | bytes]:
+    return sorted(key for key in keys if key is not None)
 
 
 def _room(count: int) -> int:

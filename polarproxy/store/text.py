@@ -83,7 +83,7 @@ class AnyText(TypeDecorator[str]):
 
 
 def _bound(value: str | None) -> str | None:
-    return None if value is None else escape(value)
+    return value if value is None or value.isprintable() else escape(value)
 
 
 def _read(value: str | None) -> str | None:

@@ -102,6 +102,7 @@ class Writer:
             group, ended = self._inbox.next_group()
             if group:
                 self._commit(group)
+        self._recording.close()
 
     def _commit(self, group: list[_Waiting]) -> None:
         try:

@@ -151,11 +151,14 @@ class RequestTemplate:
         return f"{session:06d}".encode().join(self.pieces)
 
 
-def request_template(size: Size, variant: int, turn: int, *, pace_us: int | None, ask: bool) -> RequestTemplate:
+def request_template(
+    size: Size, variant: int, turn: int, *, pace_us: int | None, ask: bool, tell: bool = True
+) -> RequestTemplate:
     """`pace_us` None asks for an unstreamed reply, else for one event every so many µs (0: as fast as possible).
 
     `ask` adds what a client that wants token ids and logprobs for itself would send. Without it the request is what
-    an ordinary harness sends, and a recording proxy has to inject those fields and to cut them out of the reply.
+    an ordinary harness sends, and a recording proxy has to inject those fields and to cut them out of the reply. `tell`
+    says in `user` which turn it is, which the canned engine must know; a harness sends the same with every call.
     """
     number = SESSION_PLACEHOLDER.removeprefix("session-")
     body: dict[str, object] = {
@@ -169,6 +172,6 @@ def request_template(size: Size, variant: int, turn: int, *, pace_us: int | None
         body |= {"logprobs": True, "top_logprobs": 0, "return_token_ids": True}
     if pace_us is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    body["user"] = f"bench:{size.name}:{variant}:{turn}:{number}:{pace_us or 0}"
+    body["user"] = f"bench:{size.name}:{variant}:{turn if tell else 0}:{number}:{pace_us or 0}"
     encoded = msgspec.json.encode(body)
     return RequestTemplate(tuple(encoded.split(number.encode())))

@@ -4,7 +4,7 @@
 
 Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before it
 sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same text).
-Sessions are made before the clock runs, and the collector of garbage is set as `polarproxy serve` sets it, for every store alike.
+For every store alike, sessions are made before the clock runs, and garbage is collected as `polarproxy serve` does.
 Rounds are interleaved, figures are medians, and what counts are the ratios of one run on one machine. The rivals store
 calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
 PostgreSQL: as many connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of

@@ -165,9 +165,9 @@ def _rows(number: int) -> _Group:
     call_rows = [rows.call_row(item.call, None, None) for item in made]
     completion_rows = [row for item in made for row in rows.completion_rows(item.call)]
     for row in call_rows:
-        row["prompt_suffix"] = codec.compress(row["prompt_suffix"][: 4 * LOAD.interstitial_tokens])
+        row["prompt_suffix"] = codec.encode_ids(row["prompt_suffix"][: 4 * LOAD.interstitial_tokens])
     for row in completion_rows:
-        row["token_ids"] = codec.compress(row["token_ids"])
+        row["token_ids"] = codec.encode_ids(row["token_ids"])
     session_rows = [rows.session_row(item.session) for item in made]
     return [(sessions, session_rows), (calls, call_rows), (completions, completion_rows)]
 

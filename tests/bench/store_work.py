@@ -80,7 +80,7 @@ def _templates(size: Size, variant: int) -> tuple[_Template, ...]:
             template_digest="1" * 32,
             timing=Timing(1_000, 2_000),
         )
-        body = request_template(size, variant, number, pace_us=None, ask=False)
+        body = request_template(size, variant, number, pace_us=None, ask=False, tell=False)
         found.append(_Template(call, TokenIds.of(_without_slot(turn.prompt_token_ids)).raw, body))
     return tuple(found)
 

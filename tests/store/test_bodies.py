@@ -8,7 +8,7 @@ from sqlalchemy import Engine, func, select
 
 from polarproxy.store import codec
 from polarproxy.store.blobs import put_back
-from polarproxy.store.bodies import BodyBases, shared_bytes
+from polarproxy.store.bodies import BodyBases, shared_bytes, shared_tail
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import blobs, bodies
 from polarproxy.store.writer import Writer
@@ -88,10 +88,11 @@ def test_what_is_named_as_shared_is_shared(sent: list[tuple[int, bytes]], max_by
         row = stored.body
         assert stored.blobs == stored.references == []
         base = b"" if row["base_digest"] is None else known[row["base_digest"]]
-        assert base[: row["base_length"]] + put_back(row["data"], lambda _: None) == body
+        end = base[len(base) - row["base_tail"] :]
+        assert base[: row["base_length"]] + put_back(row["data"], lambda _: None) + end == body
         assert (row["digest"], row["length"]) == (codec.digest(body), len(body))
         known[row["digest"]] = body
-        bases.add(f"s{session}", row["digest"], body)
+        bases.add(f"s{session}", stored, body)
 
 
 @given(st.binary(), st.binary(), st.binary())
@@ -117,3 +118,49 @@ def test_an_image_is_stored_once_however_many_sessions_send_it(
         kept = connection.execute(select(func.sum(func.length(bodies.c.data)))).scalar_one()
     assert kept < len(image)
     assert list(repository.verify()) == []
+
+
+TOOLS = b'],"tools":[' + b'{"type":"function","name":"bash"},' * 20 + b'],"stream":true}'
+
+
+def test_what_stands_behind_the_messages_is_stored_once(writer: Writer, engine: Engine, repository: Repository) -> None:
+    """As most harnesses write it. Also when the tools change between two calls, and back."""
+    turns = [HISTORY + b'{"turn":%d},' * number % tuple(range(number)) for number in range(6)]
+    sent = [turn + TOOLS for turn in turns]
+    sent.insert(3, turns[3] + TOOLS.replace(b"bash", b"edit"))
+    write(writer, *sent)
+    assert [len(stored(engine, body)) < 30 for body in sent] == [False, True, True, False, False, True, True]
+    assert read(repository) == sent
+    assert list(repository.verify()) == []
+
+
+def test_an_image_before_a_shared_end_is_taken_out_whole(
+    writer: Writer, engine: Engine, repository: Repository
+) -> None:
+    """Whatever its last characters are: they may be those of the text that stood in its place."""
+    image = bytes(range(256)) * 40
+    sent = [HISTORY + b'"%b"' % text + TOOLS for text in (b"as it were " + b64encode(image)[-9:], b64encode(image))]
+    write(writer, *sent)
+    with engine.connect() as connection:
+        assert connection.execute(select(blobs.c.data)).scalars().all() == [image]
+    assert read(repository) == sent
+
+
+PIECES = st.lists(st.sampled_from([b'"', b"a", b'","role":"user"', b"\0", b"x" * 70]), max_size=8).map(b"".join)
+
+
+@given(PIECES, PIECES, PIECES, st.integers(0, 200), st.integers(0, 200))
+def test_a_shared_end_is_one(left: bytes, right: bytes, end: bytes, guess: int, most: int) -> None:
+    """Nearly as long as it can be, whatever is guessed."""
+    left, right = left + end, right + end
+    most = min(most, len(left), len(right))
+    shared = shared_tail(left, right, most, guess)
+    assert 0 <= shared <= most
+    assert left[len(left) - shared :] == right[len(right) - shared :]
+    assert not shared or guess == shared or right[len(right) - shared :].startswith(b'"')
+    assert shared_tail(left, right, most) - shared < 16
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40), st.integers(-3, 50))
+def test_a_guess_changes_nothing(left: bytes, right: bytes, guess: int) -> None:
+    assert shared_bytes(left, right, guess) == shared_bytes(left, right)

@@ -13,7 +13,7 @@ from polarproxy.store import codec
 
 @given(st.lists(st.integers(0, 2**31 - 1)))
 def test_ids_come_back(ids: list[int]) -> None:
-    assert list(codec.decode_ids(codec.encode_ids(TokenIds.of(ids)))) == ids
+    assert list(codec.decode_ids(codec.encode_ids(TokenIds.of(ids).raw))) == ids
 
 
 @given(st.binary())
@@ -46,7 +46,7 @@ def test_a_digest_is_16_bytes_and_tells_contents_apart() -> None:
 
 def test_a_repeated_sequence_costs_little() -> None:
     ids = TokenIds.of([151_644, 198] * 4000)
-    assert len(codec.encode_ids(ids)) < len(ids.raw) / 50
+    assert len(codec.encode_ids(ids.raw)) < len(ids.raw) / 50
 
 
 def test_threads_do_not_disturb_each_other() -> None:

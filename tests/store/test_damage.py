@@ -49,7 +49,7 @@ def change(url: str, statement: str, value: Any = None, key: Any = None) -> None
 
 
 def ids(*values: int) -> bytes:
-    return codec.encode_ids(TokenIds.of(values))
+    return codec.encode_ids(TokenIds.of(values).raw)
 
 
 PROMPT = "UPDATE calls SET prompt_suffix = :value WHERE call_id = :key"

@@ -1,6 +1,7 @@
 """A database is brought to the current schema, or refused and left exactly as it was."""
 
 import sqlite3
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, UniqueConstraint, inspect
+from sqlalchemy import Engine, UniqueConstraint, func, inspect, select
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.model import Shape
@@ -19,7 +20,7 @@ from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.migrate import downgrade, upgrade
 from polarproxy.store.repository import Repository
 from polarproxy.store.revisions import current, head, known, migrations_folder, require_current
-from polarproxy.store.schema import metadata
+from polarproxy.store.schema import bodies, calls, completions, metadata
 from polarproxy.store.writer import Writer
 from tests.store.samples import a_call, new_call
 
@@ -162,3 +163,35 @@ def test_alembics_own_check_finds_nothing_to_migrate(engine: Engine) -> None:
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.check(config)
+
+
+def test_an_earlier_program_reads_what_this_one_wrote(engine: Engine) -> None:
+    """Of packed ids and of bodies that take their end from their base, images in it and all: written anew on the way down."""
+    image = b64encode(bytes(range(256)) * 40)
+    end = b'],"tools":[' + b'{"name":"bash"},' * 9 + b'"%b\0"]}' % image
+    made = [
+        a_call(
+            f"c{number}",
+            number,
+            [*range(40), *range(200_000, 200_000 + number)],
+            [number, 2**18 - 1, 2**18 + number % 2],
+            request_body=b'{"messages":[' + b"as before, " * 30 + b'{"turn":1},' * number + end,
+        )
+        for number in range(5)
+    ]
+    writer = Writer(engine)
+    for call in made:
+        writer.submit(new_call(call)).result(20)
+    writer.close()
+    with engine.connect() as connection:
+        assert connection.execute(select(func.count()).where(bodies.c.base_tail > 0)).scalar_one() == 4
+        packed = connection.execute(select(calls.c.prompt_suffix, completions.c.token_ids).join(completions)).all()
+    assert {value[:1] for row in packed for value in row} == {b"\x12", b"\x28"}
+    downgrade(engine, "0009")
+    with engine.connect() as connection:
+        query = "SELECT prompt_suffix, token_ids FROM calls JOIN completions USING (call_id)"
+        assert {bytes(value[:1]) for row in connection.exec_driver_sql(query) for value in row} == {b"\x28"}
+    upgrade(engine)
+    assert [captured.call for captured in Repository(engine).calls("s1")] == made
+    with engine.connect() as connection:
+        assert connection.execute(select(func.count()).where(bodies.c.base_tail > 0)).scalar_one() == 0

@@ -80,7 +80,7 @@ def lay(engine: Engine, call_id: str, prompt: list[int], choice: int, length: in
     writer = Writer(engine)
     writer.submit(new_call(a_call(call_id, 0, prompt, (1,), session_id=session))).result(SECONDS)
     writer.close()
-    rest = codec.encode_ids(TokenIds.of(prompt[length:]))
+    rest = codec.encode_ids(TokenIds.of(prompt[length:]).raw)
     layout = {"base_call_id": "old-0", "base_choice": choice, "base_length": length, "prompt_suffix": rest}
     with for_writing(engine).begin() as connection:
         connection.execute(update(calls).where(calls.c.call_id == call_id).values(**layout))

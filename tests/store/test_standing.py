@@ -3,14 +3,17 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from polarproxy.store.database import open_database
 from polarproxy.store.prune import Rule, prune
 from polarproxy.store.repository import Repository
+from polarproxy.store.standing import Seen
 from polarproxy.store.writer import Writer
-from tests.store.samples import NOW, a_call, new_call
+from tests.database import ON_SQLITE
+from tests.store.samples import NOW, a_call, a_session, new_call
 
 SECONDS = 30
 SYSTEM = list(range(100))
@@ -84,3 +87,36 @@ def test_writers_and_a_pruner_do_not_hurt_each_other(url: str, repository: Repos
     assert list(repository.verify()) == []
     for name in young:
         assert [captured.call.ordinal for captured in repository.calls(name)] == list(range(TURNS))
+
+
+def test_what_was_seen_is_forgotten_when_somebody_else_changed_the_file() -> None:
+    seen = Seen()
+    stored = [{"session_id": "s", "call_id": "c", "base_call_id": None}], [{"digest": b"d", "base_digest": None}]
+    seen.add(*stored)
+    assert (seen.sessions, seen.calls, seen.bodies) == (set(), set(), set())
+    seen.now_at(1)
+    seen.add(*stored)
+    seen.now_at(1)
+    assert (seen.sessions, seen.calls, seen.bodies) == ({"s"}, {"c"}, {b"d"})
+    seen.now_at(2)
+    assert (seen.sessions, seen.calls, seen.bodies) == (set(), set(), set())
+
+
+@ON_SQLITE
+def test_nothing_is_asked_for_as_long_as_nobody_else_writes(engine: Engine, writer: Writer) -> None:
+    """And everything once somebody did, if only a reward."""
+    asked: list[str] = []
+
+    def before(connection: Any, _record: Any) -> None:
+        connection.set_trace_callback(lambda sql: asked.append(sql) if "count(*)" in sql else None)
+
+    event.listen(engine, "connect", before)
+    counts = []
+    for number in range(4):
+        if number == 3:
+            assert sweep(engine) == 0
+            Repository(engine).add_session(a_session("another"))
+        call = a_call(f"c{number}", number, [*SYSTEM, *range(number)], (), arrived_at=YOUNG)
+        writer.submit(new_call(call)).result(SECONDS)
+        counts.append(sum("FROM sessions WHERE session_id IN" in sql for sql in asked))
+    assert counts == [1, 1, 1, 2]

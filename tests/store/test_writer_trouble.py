@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.repository import Repository
@@ -45,13 +45,17 @@ def locked(_: Engine, file: Path) -> Iterator[None]:
 
 @contextmanager
 def pragmas(engine: Engine, bad: str, good: str) -> Iterator[None]:
-    """Every connection that is used is under a pragma, until the trouble is over."""
+    """Every transaction is under a pragma, until the trouble is over: also one of a connection that was there before."""
     statement = bad
+
+    def on_begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA {statement}")
 
     def on_checkout(connection: Any, *_: object) -> None:
         connection.execute(f"PRAGMA {statement}")
 
     event.listen(engine, "checkout", on_checkout)
+    event.listen(engine, "begin", on_begin)
     yield
     statement = good
 
