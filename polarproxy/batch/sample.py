@@ -219,7 +219,7 @@ def _common(values: Iterable[T]) -> T | None:
 
 def _warnings(trained: list[Call]) -> Iterator[str]:
     for call in trained:
-        yield from (code.value for code, _ in doubts(call.sampling))
+        yield from (code.value for code, _ in doubts(call))
     if any(call.policy_version_min != call.policy_version_max for call in trained):
         yield "policy_changed_within_turn"
     if len({(call.policy_version_min, call.policy_version_max) for call in trained}) > 1:

@@ -11,6 +11,7 @@ import numpy as np
 from polarproxy.engine import rescore
 from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.model import TokenIds
+from polarproxy.trajectory.constraints import constraints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +124,8 @@ def _why_not(call: Call, facts: EngineFacts, bar: Bar) -> str | None:
         return f"sampled by policy version {call.policy_version_max}; the engine has {bar.version}"
     if call.served_model is not None and call.served_model not in facts.models:
         return f"sampled by model {call.served_model}, which the engine does not serve"
-    return rescore.incomparable(call.sampling)
+    bent = constraints(call)
+    return f"sampled under {', '.join(bent)}" if bent else rescore.incomparable(call.sampling)
 
 
 def _found(

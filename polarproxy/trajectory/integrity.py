@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallStatus, FinishReason, LogprobsMode
+from polarproxy.trajectory.constraints import constraints
 from polarproxy.trajectory.eligibility import SENTINEL, TOP_LOGPROB
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Code(StrEnum):
     TOP_K_SET = "top_k_set"
     MIN_P_SET = "min_p_set"
     PENALTIES = "penalties"
+    CONSTRAINED = "constrained"
     WEIGHTS_CHANGED = "weights_changed"
     MIXED_VERSIONS = "mixed_versions"
     KIND_UNKNOWN = "kind_unknown"
@@ -111,7 +113,7 @@ def check_call(call: Call) -> Iterator[Finding]:
     for completion in call.completions:
         yield from _logprobs(call, completion)
     if any(len(completion.token_ids) for completion in call.completions):
-        yield from (Finding(code, call.call_id, said) for code, said in doubts(call.sampling))
+        yield from (Finding(code, call.call_id, said) for code, said in doubts(call))
     if call.policy_version_min < call.policy_version_max:
         said = f"sampled while the weights went from version {call.policy_version_min} to {call.policy_version_max}"
         yield Finding(Code.WEIGHTS_CHANGED, call.call_id, said)
@@ -157,8 +159,15 @@ def _bad_values(logprobs: Logprobs) -> Iterator[tuple[Code, np.ndarray]]:
     yield Code.POSITIVE_LOGPROB, np.flatnonzero(finite & (values > TOP_LOGPROB))
 
 
-def doubts(sampling: Sampling) -> Iterator[tuple[Code, str]]:
-    """What a trainer must know of how tokens were sampled."""
+def doubts(call: Call) -> Iterator[tuple[Code, str]]:
+    """What a trainer must know of how the tokens of a call were sampled."""
+    yield from _doubts(call.sampling)
+    bent = constraints(call)
+    if bent:
+        yield Code.CONSTRAINED, f"sampled under {', '.join(bent)}: tokens that the policy might have said were shut out"
+
+
+def _doubts(sampling: Sampling) -> Iterator[tuple[Code, str]]:
     temperature, mode = sampling.temperature, sampling.logprobs_mode
     if mode is LogprobsMode.UNKNOWN:
         yield Code.LOGPROBS_MODE_UNKNOWN, "the engine does not show whether its log-probabilities are raw or processed"

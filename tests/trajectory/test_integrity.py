@@ -65,6 +65,7 @@ FOUND = {
     Code.TOP_P_BELOW_1: sampled(top_p=0.9),
     Code.TOP_K_SET: sampled(top_k=20),
     Code.MIN_P_SET: sampled(min_p=0.1),
+    Code.CONSTRAINED: call(request_body=b'{"tool_choice":"required"}'),
     Code.PENALTIES: sampled(presence_penalty=0.5),
     Code.WEIGHTS_CHANGED: call(policy_version_min=1, policy_version_max=2),
     Code.NO_STOP_ID: call(Said([5, 3, 5])),
