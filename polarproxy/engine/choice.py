@@ -110,6 +110,15 @@ class ChoiceCapture:
     _parsed: _Parsed | None = None
     """What came before. None: nothing was parsed yet."""
 
+    def take_few(self, ids: bytes, logprobs: bytes) -> None:
+        """Keeps the ids and logprobs of one small piece of the reply that has both."""
+        self.ids += ids
+        self.logprobs += logprobs
+        self.logprobs += b","
+        self.has_logprobs = True
+        if len(self.logprobs) > _CONDENSED:
+            self.condense()
+
     def take(self, ids: msgspec.Raw | None, logprobs: msgspec.Raw | None) -> None:
         """Keeps the ids and logprobs of one piece of the reply; null and absent are nothing."""
         if ids is not None and not is_null(ids) and (view := memoryview(ids)) != _NO_IDS:

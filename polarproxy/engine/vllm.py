@@ -25,6 +25,7 @@ from polarproxy.engine.capture import (
 from polarproxy.engine.choice import NULL, is_null
 from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
+from polarproxy.engine.vllm_event import read_sampled
 from polarproxy.engine.vllm_whole import read_whole
 from polarproxy.errors import BadReply
 
@@ -79,6 +80,8 @@ class Asked:
 
 
 _EVERYTHING = Asked(prompt_ids=True, token_ids=True, logprobs=True, reasoning=True)
+_SHOWN = {_EVERYTHING: True, Asked(): False}
+"""Whether clients that want all or nothing get to see what was sampled as it is. The others are few."""
 
 
 def ask(fields: Fields) -> tuple[Fields, Asked]:
@@ -132,12 +135,19 @@ class Reader(ReplyReader):
         super().__init__(Capture())
         self._asked = asked
         self._earlier = earlier
+        self._shown = _SHOWN.get(asked)
 
     def event(self, data: bytes) -> bytes | None:
         """The `data` of one chunk, as the client is to see it; None when it would not have been sent to this client.
 
         Raises `BadReply` when it is not a chunk of the chat API.
         """
+        # The first event tells more than what was sampled.
+        if self._shown is not None and self.capture.model is not None:
+            sampled = read_sampled(data)
+            if sampled is not None:
+                self.capture.choice(sampled.choice).take_few(sampled.token_ids, sampled.logprobs)
+                return data if self._shown else sampled.view
         chunk = self._object(data)
         if "choices" not in chunk:
             return self._without_choices(chunk, data)

@@ -160,11 +160,8 @@ class SharedOutlet:
             self._waiting = False
 
 
-async def _tell(outlet: Outlet, said: Said) -> None:
-    if isinstance(said, bytes):
-        await outlet.write(said)
-    else:
-        await said(outlet)
+def _tell(outlet: Outlet, said: Said) -> Awaitable[None]:
+    return outlet.write(said) if isinstance(said, bytes) else said(outlet)
 
 
 @dataclass(slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import WSCloseCode
 
 from polarproxy.wire.responses.socket import error_frame, of_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from aiohttp import web
     from multidict import CIMultiDict
@@ -62,17 +62,19 @@ class HttpOutlet:
     def __init__(self, http: Request) -> None:
         self._http = http
 
-    async def begin(self, head: CIMultiDict[str]) -> None:
-        await self._http.begin(200, head)
+    # Handed on, and not awaited here, which would cost every event of a stream.
 
-    async def write(self, data: bytes) -> None:
-        await self._http.write(data)
+    def begin(self, head: CIMultiDict[str]) -> Coroutine[Any, Any, None]:
+        return self._http.begin(200, head)
 
-    async def end(self, data: bytes) -> None:
-        await self._http.end(data)
+    def write(self, data: bytes) -> Coroutine[Any, Any, None]:
+        return self._http.write(data)
 
-    async def answer(self, status: int, head: Mapping[str, str], body: bytes) -> None:
-        await self._http.answer(status, head, body)
+    def end(self, data: bytes) -> Coroutine[Any, Any, None]:
+        return self._http.end(data)
+
+    def answer(self, status: int, head: Mapping[str, str], body: bytes) -> Coroutine[Any, Any, None]:
+        return self._http.answer(status, head, body)
 
     async def refuse(self, refusal: Refusal, dialect: Dialect) -> None:
         await self.answer(*refusal.said(dialect))

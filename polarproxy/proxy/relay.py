@@ -14,6 +14,8 @@ from polarproxy.errors import BadReply, EngineUnreachable
 from polarproxy.wire.sse import DONE, EventSplitter, encode_event, event_data
 
 if TYPE_CHECKING:
+    from polarproxy.engine.capture import Capture
+    from polarproxy.engine.plan import ReplyReader
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.outlet import Outlet
@@ -36,6 +38,14 @@ class StreamRelay:
     """When the client was last sent something (monotonic clock)."""
     _ending: bool = False
     _splitter: EventSplitter = field(default_factory=EventSplitter)
+    _reader: ReplyReader = field(init=False)
+    _capture: Capture = field(init=False)
+    _choices: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Looked up once, and not for every event.
+        self._reader, self._choices = self.exchange.plan.reader, self.exchange.choices
+        self._capture = self._reader.capture
 
     async def run(self, upstream: Answer, client: Outlet) -> None:
         """Relays until the engine ends. What is left in `held` is for the caller to send, once the call is stored.
@@ -70,10 +80,10 @@ class StreamRelay:
 
     def finish(self) -> None:
         """The engine is through, whether it said so or not; raises `EngineUnreachable` when its reply is not finished."""
-        capture = self.exchange.capture
+        capture = self._capture
         if capture.error is not None:
             return
-        if capture.finished() < self.exchange.choices and (self.speech.translated or not self.ended):
+        if capture.finished() < self._choices and (self.speech.translated or not self.ended):
             raise EngineUnreachable("the engine ended its stream before the reply was finished")
         if not self.ended:
             self.held.append(self.speech.done(b"", capture))
@@ -87,12 +97,12 @@ class StreamRelay:
         data = event_data(event)
         if data is None:
             return self.speech.aside(event)
-        capture = self.exchange.capture
+        capture = self._capture
         if data == DONE:
             self.ended = True
             return self.speech.done(event, capture)
         try:
-            view = self.exchange.plan.reader.event(data)
+            view = self._reader.event(data)
         except BadReply as error:
             self.exchange.lose_track(error)
             if self.speech.translated:
@@ -107,5 +117,5 @@ class StreamRelay:
         return self.speech.event(event, data, view, capture)
 
     def _is_end(self) -> bool:
-        capture = self.exchange.capture
-        return self.ended or capture.error is not None or capture.finished() >= self.exchange.choices
+        capture = self._capture
+        return self.ended or capture.error is not None or capture.finished() >= self._choices
