@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from polarproxy.batch.sample import MIXED_MODELS
-from polarproxy.cli.output import console, print_table
+from polarproxy.cli.output import console, errors, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from polarproxy.export.account import Account
     from polarproxy.export.running import Job, Outcome
     from polarproxy.trajectory.prompting import PromptCount
@@ -23,7 +25,17 @@ def print_outcome(done: Outcome, job: Job) -> None:
     if done.kept:
         said = "files were finished by an export that was broken off; the rest was written now"
         console.print(Text(f"{done.kept} of {len(done.files)} {said}"))
+    if done.deleted:
+        console.print(Text(f"files of the export before were deleted, unchanged since: {_few(done.deleted)}"))
+    if done.beside:
+        errors.print(
+            Text(f"beside these files lie others that look like shards of them: {_few(done.beside)}", style="yellow")
+        )
     print_account(done.account, [*(job.out.with_name(file.name) for file in done.files), job.report])
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _prompt_rows(count: PromptCount) -> list[tuple[str, object]]:

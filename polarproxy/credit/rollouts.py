@@ -18,9 +18,19 @@ if TYPE_CHECKING:
     """Call id and choice index: a completion has one place in a session, whichever branches repeat it."""
 
 
+_ALONE, _NAMED = "session:", "group:"
+
+
 def group_of(session: Session) -> str:
     """The group that a session counts in; one without a group is a group of its own."""
-    return session.group_id if session.group_id is not None else f"session:{session.session_id}"
+    return group_name(session.group_id, session.session_id)
+
+
+def group_name(group_id: str | None, session_id: str) -> str:
+    """A name that only sessions of one group share: no group has that of a session without one, whatever it is called."""
+    if group_id is None:
+        return f"{_ALONE}{session_id}"
+    return f"{_NAMED}{group_id}" if group_id.startswith((_ALONE, _NAMED)) else group_id
 
 
 @dataclass(frozen=True, slots=True)

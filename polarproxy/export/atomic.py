@@ -51,13 +51,25 @@ def whole_file(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _clear(path: Path) -> None:
-    """Deletes what killed processes left beside `path`: nobody else ever would, and it may be as large as the file."""
+def was_killed(path: Path) -> bool:
+    """Whether a process that wrote to `path` is gone without having finished or given up."""
+    return any(not _is_alive(process) for _, process in _temporaries(path))
+
+
+def _temporaries(path: Path) -> Iterator[tuple[Path, int]]:
+    """What is or was written to become `path`, and by which process."""
     for left in path.parent.glob(f".{escape(path.name)}.*.tmp"):
         process = left.name.removesuffix(".tmp").rpartition(".")[2]
+        if process.isdecimal():
+            yield left, int(process)
+
+
+def _clear(path: Path) -> None:
+    """Deletes what killed processes left beside `path`: nobody else ever would, and it may be as large as the file."""
+    for left, process in _temporaries(path):
         # Others may be clearing, too, or the file may be another's.
         with suppress(OSError):
-            if process.isdecimal() and not _is_alive(int(process)) and time.time() - left.stat().st_mtime > _STALE_S:
+            if not _is_alive(process) and time.time() - left.stat().st_mtime > _STALE_S:
                 left.unlink()
 
 

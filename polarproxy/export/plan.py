@@ -77,13 +77,18 @@ class Part:
     sessions: tuple[Session, ...]
 
 
+def stem_and_ending(name: str, suffix: str) -> tuple[str, str]:
+    """What stands before and after the numbers of shards in their names."""
+    stem = name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition(".")[0] or name
+    return stem, name.removeprefix(stem)
+
+
 def plan(sessions: Sequence[Session], sizes: Mapping[str, int], layout: Layout, name: str, suffix: str) -> list[Part]:
     """The files of an export to `name`, which ends with `suffix`, or does not. `sizes`: of sessions, in anything.
 
     Raises `BadExport` when there are fewer tasks than splits.
     """
-    stem = name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition(".")[0] or name
-    ending = name.removeprefix(stem)
+    stem, ending = stem_and_ending(name, suffix)
     parts = []
     for split, own in _split(sessions, layout):
         groups = [tuple(group) for _, group in groupby(_ordered(own, layout.shuffle), group_of)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ import xxhash
 
 from polarproxy import __version__
 from polarproxy.batch.sample import FORMAT_VERSION
-from polarproxy.export.atomic import check_target, whole_file
+from polarproxy.export.atomic import check_target, was_killed, whole_file
+from polarproxy.export.earlier import others, superseded
 from polarproxy.export.format import Context, Reading
 from polarproxy.export.plan import Layout, Part, plan
 from polarproxy.export.report import encode_report
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from polarproxy.export.crediting import Watch
     from polarproxy.export.format import Format, Taken
     from polarproxy.model import Session
+
+
+_IN_ONE_GO = "a single file is written in one go; of several (--shards) those that are finished are kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,18 @@ class Outcome:
     """How many of the files an earlier export, which was broken off, had finished."""
     anew: str | None = None
     """Why such an export was begun again. None: it was not."""
+    deleted: tuple[str, ...] = ()
+    """Files of the export before, in whose place these are."""
+    beside: tuple[str, ...] = ()
+    """Files that are named as if they were shards of this export."""
 
 
 def run(collection: Collection, job: Job, watch: Watch) -> Outcome:
     """Writes all files and the report beside them.
 
     Files appear when all are whole. Several files are kept as they are finished, so that the same command goes on when it was
-    broken off. Raises `BadExport` when a file cannot be written.
+    broken off. Files of the export before to the same name that are none of these are deleted at the end: a trainer that takes
+    all shards would take those, too. Raises `BadExport` when a file cannot be written.
     """
     parts = plan(collection.sessions, collection.sizes, job.layout, job.out.name, job.kind.suffix)
     for path in (*(job.out.with_name(part.name) for part in parts), job.report):
@@ -71,11 +80,17 @@ def run(collection: Collection, job: Job, watch: Watch) -> Outcome:
         (part,) = parts
         sessions = iter(watch(part.sessions, len(part.sessions)))
         path = job.out.with_name(part.name)
-        outcome = Outcome(collection.account, (_write(collection, job, part, path, sessions),))
+        anew = _IN_ONE_GO if was_killed(path) else None
+        outcome = Outcome(collection.account, (_write(collection, job, part, path, sessions),), anew=anew)
     else:
         outcome = _run_several(collection, job, parts, watch)
+    names = {part.name for part in parts}
+    deleted = superseded(job.report, names)
+    for path in deleted:
+        path.unlink(missing_ok=True)
     write_report(job.report, outcome.account, job.layout, outcome.files)
-    return outcome
+    beside = others(job.out, job.kind.suffix, names)
+    return replace(outcome, deleted=tuple(path.name for path in deleted), beside=tuple(beside))
 
 
 def write_file(path: Path, kind: Format, sessions: Iterable[Taken], context: Context) -> None:

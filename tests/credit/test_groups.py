@@ -37,6 +37,11 @@ def test_a_session_without_a_group_stands_alone() -> None:
     assert all(one.flat for one in formed)
 
 
+def test_a_group_that_is_called_like_a_session_without_one_is_another() -> None:
+    named = [session("a", 1.0, "session:b"), session("b", 0.0, None), session("c", 0.5, "group:session:b")]
+    assert [one.session_ids for one in form_groups(named)] == [("c",), ("a",), ("b",)]
+
+
 def test_no_reward_is_not_zero_and_does_not_move_the_baseline() -> None:
     (formed,) = form_groups([session("a", 1.0), session("b", None), session("c", 0.0)])
     assert (formed.mean, formed.unscored) == (0.5, ("b",))

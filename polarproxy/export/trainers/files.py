@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from polarproxy.export.canonical import REPORT_KEY
 from polarproxy.export.format import Format, rows_of
+from polarproxy.export.options import NO_CREDIT
 from polarproxy.export.records import chunks, write_lines
 from polarproxy.export.report import encode_report
 from polarproxy.export.trainers.areal import to_areal
@@ -104,7 +105,7 @@ def write_openrlhf(path: Path, sessions: Iterable[Taken], context: Context) -> N
 def write_nemo_rl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """A list of `DatumSpec`s, or the padded batch that the policy trains on."""
     rows = rows_of(sessions)
-    _save(path, to_nemo_rl_train(rows) if context.form == "train" else to_nemo_rl(rows))
+    _save(path, to_nemo_rl_train(rows, credited=_credited(context)) if context.form == "train" else to_nemo_rl(rows))
 
 
 def write_verl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
@@ -112,8 +113,13 @@ def write_verl(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     rows = rows_of(sessions)
     if context.form == "tensordict":
         return _save(path, to_verl_rows(rows))
-    batch = to_verl(rows)
+    batch = to_verl(rows, credited=_credited(context))
     return _save(path, {"tensors": batch.tensors, "non_tensors": batch.non_tensors, "meta_info": batch.meta_info})
+
+
+def _credited(context: Context) -> bool:
+    """Whether the export's rows have credit, which a file without rows cannot tell."""
+    return context.account.options.advantage != NO_CREDIT
 
 
 def _save(path: Path, content: Any) -> None:

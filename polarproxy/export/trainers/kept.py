@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polarproxy.credit.rollouts import group_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -33,7 +35,7 @@ class Kept:
     reward: float | None = None
     session_id: str | None = None
     group_id: str | None = None
-    """The session's id where it has no group."""
+    """As `Row.group` names it."""
 
 
 def kept(sample: Sample) -> Kept:
@@ -48,7 +50,7 @@ def kept(sample: Sample) -> Kept:
         loss_weight=sample.loss_weight,
         reward=sample.reward,
         session_id=sample.session_id,
-        group_id=sample.group_id or sample.session_id,
+        group_id=group_name(sample.group_id, sample.session_id),
     )
 
 

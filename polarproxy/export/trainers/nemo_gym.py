@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,14 +27,18 @@ class Turn(NamedTuple):
     row: Row
     start: int
     stop: int
+    call: str
+    """What it is called in the file: by the call that sampled it."""
     parent: str | None
-    """The call of the trained turn before it. None: it is the row's first."""
+    """That of the trained turn before it. None: it is the row's first."""
 
 
 FIELDS: tuple[Field[Turn], ...] = (
     Field("schema_version", lambda _: SCHEMA_VERSION, "int"),
     Field("rollout_id", lambda turn: f"{turn.row.sample.session_id}/{turn.row.sample.branch_index}", "str; one a row"),
-    Field("model_call_id", lambda turn: _call_id(turn), "str; the call that sampled the turn"),
+    Field(
+        "model_call_id", lambda turn: turn.call, "str; the call that sampled the turn; `CALL#2` for its second choice"
+    ),
     Field("parent_call_id", lambda turn: turn.parent, "str; that of the turn before, if there is one"),
     Field("parent_resolution", lambda turn: "root" if turn.parent is None else "resolved", "str"),
     Field("model", lambda turn: turn.row.sample.model or "", "str"),
@@ -50,11 +55,6 @@ FIELDS: tuple[Field[Turn], ...] = (
 )
 
 
-def _call_id(turn: Turn) -> str:
-    """NeMo Gym chains turns by it, so that it names one of the file: a call is trained in one row."""
-    return turn.row.sample.call_ids[int(turn.row.sample.turn_index[turn.start])]
-
-
 def _advantages(turn: Turn) -> list[float] | None:
     return None if turn.row.advantages is None else turn.row.advantages[turn.start : turn.stop].tolist()
 
@@ -63,12 +63,18 @@ def to_nemo_gym(samples: Iterable[Sample]) -> Iterator[dict[str, Any]]:
     """A dict a trained turn, those of a row one after the other: `TokenEntry` allows fields of others, so advantages, reward
     and weight are carried. Turns that are context are in later prompts only. Raises `BadExport` for rows that no trainer can
     use."""
+    session, trained = 0, Counter[str]()
     for row in rows_of(samples):
+        if row.session_index != session:
+            session, trained = row.session_index, Counter()
         parent = None
         for start, stop in row.spans():
-            turn = Turn(row, start, stop, parent)
-            yield filled(FIELDS, turn)
-            parent = _call_id(turn)
+            call = row.sample.call_ids[int(row.sample.turn_index[start])]
+            trained[call] += 1
+            # NeMo Gym chains turns by it. A call has several when it was asked for several choices.
+            name = call if trained[call] == 1 else f"{call}#{trained[call]}"
+            yield filled(FIELDS, Turn(row, start, stop, name, parent))
+            parent = name
 
 
 def from_nemo_gym(turns: Iterable[Mapping[str, Any]]) -> list[Kept]:

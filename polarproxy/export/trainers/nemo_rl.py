@@ -97,15 +97,19 @@ def to_nemo_rl(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     return [filled(DATUM, row) for row in rows_of(samples)]
 
 
-def to_nemo_rl_train(samples: Iterable[Sample], pad_token_id: int = 0) -> dict[str, NDArray[Any]]:
+def to_nemo_rl_train(
+    samples: Iterable[Sample], pad_token_id: int = 0, *, credited: bool = True
+) -> dict[str, NDArray[Any]]:
     """The batch that the policy trains on, less what it computes itself (`prev_logprobs`, `reference_policy_logprobs`). B rows,
-    the longest of S tokens, of no rows `[0, 0]`; `advantages` is missing unless all rows have them."""
+    the longest of S tokens, of no rows `[0, 0]`; `advantages` is missing unless all rows have them, or of no rows unless it is
+    to be `credited`."""
     rows = list(rows_of(samples))
     size = max((len(row.token_ids) for row in rows), default=0)
     batch = {}
     for field in TRAIN:
         values = [field.of(row) for row in rows]
-        if all(value is not None for value in values):
+        known = all(value is not None for value in values)
+        if known and (rows or credited or field.name != "advantages"):
             array = np.full((len(rows), size), pad_token_id if field.name == "input_ids" else 0, _kind(field))
             for place, value in enumerate(values):
                 array[place, : len(value)] = value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from polarproxy.credit.rollouts import group_name
 from polarproxy.errors import BadExport
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ class Row:
 
     @property
     def group(self) -> str:
-        """The group's name; that of the session where it has none."""
-        return self.sample.group_id or self.sample.session_id
+        """A name that only rows of the group share; `session:ID` where the session has none."""
+        return group_name(self.sample.group_id, self.sample.session_id)
 
     @property
     def token_ids(self) -> NDArray[np.int64]:

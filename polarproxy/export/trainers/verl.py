@@ -41,6 +41,8 @@ PADDED = ("input_ids", "attention_mask", "position_ids")
 """Made of the padded parts, int64 [B, P + R]: ids, 1 where there is a token, and its place among them."""
 _WHOLE_NUMBERS = ("prompts", "responses", "response_mask")
 """int64; the rest of `TENSORS` is float32."""
+_OF_CREDIT = ("rm_scores", "advantages")
+"""What rows without credit may lack, so that a batch of none has it only as others of its export do."""
 
 
 def _score(row: Row) -> NDArray[np.float32] | None:
@@ -68,12 +70,15 @@ class Batch:
     """`temperature`, when it is known and the same for all rows."""
 
 
-def to_verl(samples: Iterable[Sample], pad_token_id: int = 0) -> Batch:
-    """One padded batch of all rows, of no rows `[0, 0]`; raises `BadExport` for rows that no trainer can use."""
+def to_verl(samples: Iterable[Sample], pad_token_id: int = 0, *, credited: bool = True) -> Batch:
+    """One padded batch of all rows, of no rows `[0, 0]`, with what rows with credit have, or without: `credited`. Raises
+    `BadExport` for rows that no trainer can use."""
     rows = list(rows_of(samples))
     parts = [filled(TENSORS, row) for row in rows]
     # In the table's order; a set would have another in every process, and so would the bytes of a file.
     names = [field.name for field in TENSORS if all(field.name in part for part in parts)]
+    if not rows and not credited:
+        names = [name for name in names if name not in _OF_CREDIT]
     tensors = {name: _pad([part[name] for part in parts], name, pad_token_id) for name in names}
     there = np.concatenate(
         [

@@ -1,14 +1,18 @@
 """What trainers read that know a prompt and a response, written out by hand."""
 
-import numpy as np
+from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from polarproxy.export.trainers.nemo_rl import to_nemo_rl_train
 from polarproxy.export.trainers.row import rows_of
 from polarproxy.export.trainers.skyrl import ABSENT, generator_output, to_skyrl
 from polarproxy.export.trainers.slime import to_slime
 from polarproxy.export.trainers.trl import Replay, to_trl
 from polarproxy.export.trainers.verl import to_verl, to_verl_rows
 from tests.export.trainers.example import ROWS, plain
-from tests.export.trainers.rows import sample
+from tests.export.trainers.rows import Part, sample
 
 
 def test_numbers_of_rows_sessions_and_groups() -> None:
@@ -20,10 +24,42 @@ def test_numbers_of_rows_sessions_and_groups() -> None:
     assert [row.group_index for row in rows] == [0, 0, 0, 1, 2]
     assert [row.repetition for row in rows] == [0, 0, 1, 0, 0]
     assert [row.last for row in rows] == [False, True, True, True, True]
-    assert [row.group for row in rows] == ["g", "g", "g", "c", "d"]
+    assert [row.group for row in rows] == ["g", "g", "g", "session:c", "session:d"]
     assert [row.prompt_length for row in rows] == [3, 3, 2, 1, 1]
     assert list(rows[0].spans()) == [(3, 5), (6, 7)]
     assert list(rows[1].spans()) == [(6, 7)]
+
+
+def test_no_group_has_the_name_of_a_session_without_one() -> None:
+    """Else a trainer would take both for one group, and compare rewards that have nothing to do with each other."""
+    turn: list[Part] = [([1], "context", [0], 0, 0), ([2], "trained", [-1], 0, 0)]
+    names: list[tuple[str, str | None]] = [
+        ("x", None),
+        ("y", "x"),
+        ("z", "session:x"),
+        ("v", "group:session:x"),
+        ("w", ""),
+        ("x2", "group:x"),
+    ]
+    rows = [sample(turn, session_id=session, group_id=group) for session, group in names]
+    assert [row.group for row in rows_of(rows)] == [
+        "session:x",
+        "x",
+        "group:session:x",
+        "group:group:session:x",
+        "",
+        "group:group:x",
+    ]
+    assert len(set(to_verl(rows).non_tensors["uid"])) == len({row["prompt"] for row in to_trl(rows)}) == len(names)
+    ids = [row["trajectory_ids"]["instance_id"] for row in to_skyrl(rows)]
+    assert len(set(ids)) == len(names)
+
+
+@pytest.mark.parametrize("credited", [False, True])
+def test_a_batch_of_no_rows_has_what_the_others_of_its_export_have(credited: bool) -> None:
+    rows = ROWS if credited else [replace(row, reward=None, advantages=None) for row in ROWS]
+    assert to_verl([], credited=credited).tensors.keys() == to_verl(rows).tensors.keys()
+    assert to_nemo_rl_train([], credited=credited).keys() == to_nemo_rl_train(rows).keys()
 
 
 def test_verl_padded() -> None:

@@ -1,5 +1,6 @@
 """What trainers read that know one sequence, or messages of it, written out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from polarproxy.export.trainers.openrlhf import to_openrlhf, to_openrlhf_agent
 from polarproxy.export.trainers.prime_rl import TrainingSample, to_prime_rl
 from polarproxy.export.trainers.tinker import to_tinker
 from tests.export.trainers.example import ROWS, plain
+from tests.export.trainers.rows import Part, sample
 
 
 def test_prime_rl() -> None:
@@ -58,6 +60,22 @@ def test_nemo_rl_train_batch() -> None:
         "input_lengths": [7, 7, 3],
         "sample_mask": [0.5, 0.5, 1.0],
     }
+
+
+def test_choices_of_one_call_are_turns_of_different_names_to_nemo_gym() -> None:
+    """It chains turns by them: two of one name would be one turn, whose tokens contradict each other."""
+    turn: list[Part] = [([1], "context", [0], 0, 0), ([2], "trained", [-1], 0, 0), ([3], "trained", [-1], 0, 0)]
+    rows = [sample(turn, session_id=name, branch=branch) for name, branch in (("a", 0), ("a", 1), ("b", 0))]
+    rows = [replace(row, call_ids=("c1", f"c{row.branch_index + 2}")) for row in rows]
+    turns = list(to_nemo_gym(rows))
+    assert [(one["model_call_id"], one.get("parent_call_id")) for one in turns] == [
+        ("c1", None),
+        ("c2", "c1"),
+        ("c1#2", None),
+        ("c3", "c1#2"),
+        ("c1", None),
+        ("c2", "c1"),
+    ]
 
 
 def test_nemo_gym() -> None:
