@@ -375,6 +375,12 @@ def test_coverage_is_that_of_the_rows_that_are_left(repository: Repository, fill
     assert (collection.account.left_out_sessions, collection.account.refused) == ({"low_coverage": 1}, 1)
 
 
+def test_a_session_that_has_just_the_least_coverage_is_taken(repository: Repository, fill: Fill) -> None:
+    fill(session("a"), [call(0, [1], Said([2])), call(1, [7], Said([8], None))], Reward(1.0))
+    assert len(list(Collection(repository, Options(min_coverage=0.5)).rows())) == 1
+    assert list(Collection(repository, Options(min_coverage=0.51)).rows()) == []
+
+
 def test_the_estimator_says_which_groups_teach_nothing(repository: Repository, fill: Fill) -> None:
     """All rewards are 1: by their parts the sessions of `parts` differ, those of `same` do not."""
     for name, correct in (("a", 1.0), ("b", 0.0)):
