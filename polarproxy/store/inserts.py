@@ -12,7 +12,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import TypeDecorator, insert
+from sqlalchemy import TypeDecorator
 from sqlalchemy.exc import DataError, DBAPIError
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ def translated(connection: Connection, sql: str) -> Iterator[None]:
         if broken:
             connection.invalidate(error)
         raise DBAPIError.instance(sql, None, error, errors, connection_invalidated=broken, dialect=dialect) from error
+
+
+_ONCE = " ON CONFLICT DO NOTHING"
 
 
 class _Compiled:
@@ -69,27 +72,32 @@ class _Compiled:
 
 
 class _ByRow(_Compiled):
-    """As every driver can. For what is NULL in all rows SQLite's would look for an adapter, row by row, which takes longer than
-    the rest of a call's row: columns that never held anything else are left out."""
+    """Row by row, as every driver can.
 
-    def __init__(self, statement: Insert, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
-        # SQLAlchemy writes columns in the table's order.
-        super().__init__(table, [column.name for column in table.columns if column.name in columns], dialect)
-        self._compile: Callable[[list[str]], str]
-        self._compile = lambda names: str(statement.compile(dialect=dialect, column_keys=names))
+    For each NULL that is bound SQLite's driver looks for an adapter, which would take longer than all the rest of a call's row:
+    columns that never held anything else are left out.
+    """
+
+    def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect, *, once: bool) -> None:
+        super().__init__(table, columns, dialect)
+        self._table = table.name
+        self._mark = "%b" if dialect.name == "postgresql" else "?"
+        self._end = _ONCE if once else ""
         self._used = [not table.c[name].nullable for name in self._names]
         self._use([])
 
     def _use(self, places: Iterable[int]) -> None:
         for place in places:
             self._used[place] = True
-        self._sql = self._compile(list(compress(self._names, self._used)))
+        names = list(compress(self._names, self._used))
+        marks = ", ".join([self._mark] * len(names))
+        self._sql = f"INSERT INTO {self._table} ({', '.join(names)}) VALUES ({marks}){self._end}"
 
     def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
         fresh = [place for place, used in enumerate(self._used) if not used and _any_given(columns[place])]
         if fresh:
             self._use(fresh)
-        cursor.executemany(self._sql, zip(*compress(columns, self._used), strict=True))
+        cursor.executemany(self._sql, list(zip(*compress(columns, self._used), strict=True)))
 
 
 class _ByCopy(_Compiled):
@@ -113,9 +121,7 @@ class _ByArrays(_Compiled):
     def __init__(self, table: Table, columns: Sequence[str], dialect: Dialect) -> None:
         super().__init__(table, columns, dialect)
         arrays = ", ".join(f"%b::{kind}[]" for kind in self._types)
-        self._sql = (
-            f"INSERT INTO {table.name} ({', '.join(self._names)}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"
-        )
+        self._sql = f"INSERT INTO {table.name} ({', '.join(self._names)}) SELECT * FROM unnest({arrays}){_ONCE}"
 
     def _insert(self, cursor: Any, columns: list[Sequence[Any]]) -> None:
         cursor.execute(self._sql, [list(column) for column in columns])
@@ -144,28 +150,30 @@ class Inserts:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._compiled: dict[tuple[Table, bool], _Compiled] = {}
+        self._compiled: dict[tuple[Table, bool, bool], _Compiled] = {}
 
-    def run(self, connection: Connection, table: Table, rows: list[Row], *, once: bool = False) -> None:
-        """Inserts rows that all have the same columns. `once`: those whose key is there already stay as they are."""
+    def run(
+        self, connection: Connection, table: Table, rows: list[Row], *, once: bool = False, few: bool = False
+    ) -> None:
+        """Inserts rows that all have the same columns. `once`: those whose key is there already stay as they are. `few`: in a
+        pipeline, as one row more or less costs nothing there."""
         if not rows:
             return
         if once and self._dialect.name == "postgresql" and len(rows) > 1:
             # Other processes may be inserting the same rows: all take them in one order, so that no two wait for each other.
             key = [column.name for column in table.primary_key]
             rows = sorted(rows, key=lambda row: [row[name] for name in key])
-        compiled = self._compiled.get((table, once))
+        compiled = self._compiled.get((table, once, few))
         if compiled is None:
-            compiled = self._compiled[table, once] = _compile(table, list(rows[0]), self._dialect, once=once)
+            compiled = _compile(table, list(rows[0]), self._dialect, once=once, few=few)
+            self._compiled[table, once, few] = compiled
         compiled.run(connection, rows)
 
 
-def _compile(table: Table, columns: Sequence[str], dialect: Dialect, *, once: bool) -> _Compiled:
-    if dialect.name == "postgresql":
-        return (_ByArrays if once else _ByCopy)(table, columns, dialect)
-    # Inline: nobody asks for the keys that the database makes.
-    statement = insert_once(table, dialect) if once else insert(table).inline()
-    return _ByRow(statement, table, columns, dialect)
+def _compile(table: Table, columns: Sequence[str], dialect: Dialect, *, once: bool, few: bool) -> _Compiled:
+    if dialect.name == "sqlite" or few:
+        return _ByRow(table, columns, dialect, once=once)
+    return (_ByArrays if once else _ByCopy)(table, columns, dialect)
 
 
 def insert_once(table: Table, dialect: Dialect) -> Insert:

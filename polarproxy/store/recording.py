@@ -32,7 +32,7 @@ from polarproxy.store.schema import (
     sessions,
     token_texts,
 )
-from polarproxy.store.standing import Pruned, Seen, bases_standing
+from polarproxy.store.standing import Pruned, Seen, bases_standing, fail_unless_standing, in_one_breath
 from polarproxy.store.tokens import PromptReader
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from polarproxy.store.items import Item
 
 _RECENT = 4
+_FEW = 16
+"""So many calls go to PostgreSQL in one round trip, row by row; more by COPY, which takes two for each table."""
+_AFTERWARDS = (bodies, blobs, body_blobs, calls, completions, token_texts, responses, call_facts)
+_SHARED = {bodies, blobs, body_blobs, token_texts}
+"""What others may have stored as well."""
 
 
 class Recording:
@@ -148,6 +153,13 @@ class Recording:
 
     def _insert(self, connection: Connection, group: _Group) -> None:
         run, made = self._inserts.run, group.tables
+        if connection.dialect.name == "postgresql" and len(group.calls) <= _FEW and not group.on_purpose:
+            with in_one_breath(connection):
+                run(connection, sessions, made[sessions], once=True, few=True)
+                fail_unless_standing(connection, made[calls], made[bodies])
+                for table in _AFTERWARDS:
+                    run(connection, table, made[table], once=table in _SHARED, few=True)
+            return
         run(connection, sessions, made[sessions], once=True)
         claim(connection, group.on_purpose)
         if group.calls:

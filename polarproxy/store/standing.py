@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import DataError
+
 from polarproxy.store.inserts import translated
 
 if TYPE_CHECKING:
@@ -16,17 +18,22 @@ if TYPE_CHECKING:
 
     from polarproxy.store.rows import Row
 
-_LOCKED = """
+_LOCKS = """
 WITH session AS (
   SELECT FROM sessions WHERE session_id = ANY(%(sessions)s) ORDER BY session_id FOR KEY SHARE
 ), call AS (
   SELECT FROM calls WHERE call_id = ANY(%(calls)s) ORDER BY call_id FOR KEY SHARE
 ), body AS (
   SELECT FROM bodies WHERE digest = ANY(%(bodies)s) ORDER BY digest FOR KEY SHARE
+), found AS (
+  SELECT (SELECT count(*) FROM session) + (SELECT count(*) FROM call) + (SELECT count(*) FROM body) AS count
 )
-SELECT (SELECT count(*) FROM session) + (SELECT count(*) FROM call) + (SELECT count(*) FROM body)
 """
 """In the order in which `prune` takes its locks, so that neither waits for the other."""
+_LOCKED = f"{_LOCKS} SELECT count FROM found"
+_OR_FAIL = f"{_LOCKS} SELECT 1 / (count = %(count)s)::int FROM found"
+"""Nothing that follows in the pipeline is done when something is missing."""
+_DIVISION_BY_ZERO = "22012"
 
 
 _VERSION = "PRAGMA data_version"
@@ -113,17 +120,43 @@ class _Wanted:
     def count(self) -> int:
         return len(self.sessions) + len(self.calls) + len(self.bodies)
 
+    def arguments(self) -> dict[str, Any]:
+        return {"sessions": self.sessions, "calls": self.calls, "bodies": self.bodies}
+
 
 @contextmanager
 def _asked_along(connection: Connection, wanted: _Wanted) -> Iterator[None]:
     driver: Any = connection.connection.driver_connection
-    arguments = {"sessions": wanted.sessions, "calls": wanted.calls, "bodies": wanted.bodies}
     with closing(driver.cursor()) as cursor:
         with translated(connection, _LOCKED), driver.pipeline():
-            cursor.execute(_LOCKED, arguments)
+            cursor.execute(_LOCKED, wanted.arguments())
             yield
         if cursor.fetchone() != (wanted.count,):
             raise Pruned
+
+
+@contextmanager
+def in_one_breath(connection: Connection) -> Iterator[None]:
+    """What is done in the block and the commit, all in one round trip to PostgreSQL, which does all of it or nothing.
+
+    Raises `Pruned` when `fail_unless_standing` was among it and something is missing.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        with translated(connection, "COMMIT"), driver.pipeline():
+            yield
+            driver.commit()
+    except DataError as error:
+        if getattr(error.orig, "sqlstate", None) == _DIVISION_BY_ZERO:
+            raise Pruned from error
+        raise
+
+
+def fail_unless_standing(connection: Connection, call_rows: Sequence[Row], body_rows: Sequence[Row]) -> None:
+    """In a pipeline: nothing that follows is done unless the sessions and bases of all these rows are there."""
+    wanted = _wanted(call_rows, body_rows, Seen())
+    with closing(connection.connection.cursor()) as cursor:
+        cursor.execute(_OR_FAIL, wanted.arguments() | {"count": wanted.count})
 
 
 def _sorted(keys: Iterable[Any]) -> list[str | bytes]:
