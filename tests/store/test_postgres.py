@@ -165,7 +165,7 @@ def test_two_that_wait_for_each_other_are_told_apart(engine: Engine) -> None:
     writing = for_writing(engine)
     with ThreadPoolExecutor(1) as pool, writing.connect() as loser, writing.begin() as winner:
         winner.exec_driver_sql("SET LOCAL deadlock_timeout = '30s'")
-        loser.exec_driver_sql("SET LOCAL deadlock_timeout = '10ms'")
+        loser.exec_driver_sql("SET LOCAL deadlock_timeout = '1s'")
         winner.execute(insert(sessions), a)
         loser.execute(insert(sessions), b)
         waiting = pool.submit(winner.execute, insert(sessions), b)
