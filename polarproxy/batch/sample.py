@@ -11,7 +11,7 @@ from polarproxy.credit.estimators import SessionCredit
 from polarproxy.credit.rollouts import turn_key
 from polarproxy.errors import InvalidValue
 from polarproxy.trajectory.branches import linked
-from polarproxy.trajectory.integrity import doubts
+from polarproxy.trajectory.integrity import Code, doubts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from polarproxy.trajectory.branches import Branch, Trajectory, Turn
 
 FORMAT_VERSION = 1
-MIXED_MODELS = "mixed_models"
+MIXED_MODELS = Code.MIXED_MODELS.value
 """Of a row whose trained turns were sampled by more than one model: no policy sampled it as a whole."""
 MIXED_SAMPLING = "mixed_sampling"
 """Of a row whose trained turns were not all sampled at one temperature, top_p and top_k."""

@@ -57,6 +57,7 @@ class Code(StrEnum):
     CONSTRAINED = "constrained"
     WEIGHTS_CHANGED = "weights_changed"
     MIXED_VERSIONS = "mixed_versions"
+    MIXED_MODELS = "mixed_models"
     KIND_UNKNOWN = "kind_unknown"
     LINEAGE_DISAGREES = "lineage_disagrees"
 

@@ -112,11 +112,20 @@ def _branches(trajectory: Trajectory) -> Iterator[Finding]:
                 yield Finding(Code.TRAINED_TWICE, key[0], f"also trained in row {branch.index}", key[1])
             if turn.trained:
                 seen.add(key)
-        trained = {turn.node.captured.call.policy_version_min for turn in branch.turns if turn.trained}
-        if len(trained) > 1:
-            call_id = branch.turns[-1].node.captured.call.call_id
-            said = f"row {branch.index} holds tokens of weights {min(trained)} to {max(trained)}"
-            yield Finding(Code.MIXED_VERSIONS, call_id, said)
+        yield from _mixed(branch)
+
+
+def _mixed(branch: Branch) -> Iterator[Finding]:
+    """Whether no one policy sampled what a row trains."""
+    trained = [turn.node.captured.call for turn in branch.turns if turn.trained]
+    call_id = branch.turns[-1].node.captured.call.call_id
+    versions = {call.policy_version_min for call in trained}
+    if len(versions) > 1:
+        said = f"row {branch.index} holds tokens of weights {min(versions)} to {max(versions)}"
+        yield Finding(Code.MIXED_VERSIONS, call_id, said)
+    models = {call.served_model for call in trained if call.served_model is not None}
+    if len(models) > 1:
+        yield Finding(Code.MIXED_MODELS, call_id, f"row {branch.index} holds tokens of {', '.join(sorted(models))}")
 
 
 def _prefixes(branch: Branch) -> Iterator[Finding]:

@@ -163,6 +163,16 @@ def test_a_session_is_summed_up() -> None:
     assert found.sound
 
 
+def test_a_row_of_several_models_is_told() -> None:
+    first = call(Said([3, 9]))
+    on = call(Said([4, 9]), prompt=[1, 2, 3, 9, 5], ordinal=1, served_model="other")
+    (found,) = session(first, on).findings
+    assert (found.code, found.call_id, found.detail) == (Code.MIXED_MODELS, "s-c1", "row 0 holds tokens of other, tiny")
+    assert session(first, replace(on, call=replace(on.call, served_model=None))).findings == ()
+    # Nobody trains what the other one said.
+    assert session(first, replace(on, delivered=False)).findings == ()
+
+
 def test_a_session_without_anything_trained_has_no_versions() -> None:
     found = session(replace(call(), delivered=False))
     assert (found.versions, found.coverage) == (None, 0.0)
@@ -242,4 +252,5 @@ def test_no_row_of_any_session_breaks_its_prefix_or_trains_a_bad_number(calls: l
 
 def test_every_code_has_an_example_here() -> None:
     planted = {Code.PREFIX_BROKEN, Code.TRAINED_TWICE, Code.UNFAITHFUL, Code.KIND_UNKNOWN, Code.MIXED_VERSIONS}
+    planted |= {Code.MIXED_MODELS}
     assert set(Code) == set(FOUND) | planted | {Code.RAW_AT_TEMPERATURE, Code.LINEAGE_DISAGREES}
