@@ -32,12 +32,13 @@ from polarproxy.store.database import open_database, sqlite_file
 from polarproxy.store.repository import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     ClusterNode = dict[str, Any]
     """What Ray tells of a node."""
 
 _LOOK_S = 1.0
+_CLOSED_S = 10.0
 RESOURCE = "polarproxy"
 """Where nodes of the cluster have a resource of this name, only those are used."""
 
@@ -96,6 +97,10 @@ class Node:
         told = _Told(verdict.status, verdict.reward, verdict.detail, verdict.opened)
         return msgspec.msgpack.encode(told)
 
+    async def close(self) -> None:
+        """Leaves nothing on its machine."""
+        await self._stack.aclose()
+
     async def _begin(self) -> Lifecycle:
         setup = self._setup
         own = None if setup.recipes is None else Path(setup.recipes)
@@ -151,6 +156,14 @@ class RayExecutor:
             return lost
         return Verdict(told.status, told.reward, told.detail, told.opened)
 
+    async def close(self) -> None:
+        """Lets the nodes clear up; one that does not answer, whoever comes there next does it for."""
+        closing = [asyncio.ensure_future(_answered(node.close.remote())) for node in self._nodes]
+        await asyncio.wait(closing, timeout=_CLOSED_S)
+        for one in (*closing, *self._down.values()):
+            one.cancel()
+        await asyncio.gather(*closing, *self._down.values(), return_exceptions=True)
+
     async def _choose(self) -> int:
         """The next one in turn that is there; waits for the first when none is."""
         while len(self._down) == len(self._nodes):
@@ -166,6 +179,10 @@ class RayExecutor:
             else:
                 del self._down[place]
                 return
+
+
+async def _answered(reference: Awaitable[None]) -> None:
+    await reference
 
 
 @contextmanager

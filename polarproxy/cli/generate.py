@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
+from rich.text import Text
 
 from polarproxy.cli.accounts import print_account
 from polarproxy.cli.cluster import cluster
@@ -134,4 +135,6 @@ def _print(place: Place, counted: Tally, account: Account) -> None:
     print_table(f"job {job.name}", ("what", "value"), rows)
     files = [place.folder / name for name in (job.export.file, f"{job.export.file}.report.json", "summary.json")]
     print_account(account, files)
+    for name, error in sorted(counted.examples.items()):
+        console.print(Text(f"{name}, for example: {error}"))
     console.print(f"look around with: polarproxy sessions list --db {place.db}", markup=False)

@@ -18,7 +18,7 @@ from polarproxy.errors import BadSettings, HarnessNotInstalled, StoreConflict
 from polarproxy.rollout.jobs.planning import plan
 from polarproxy.rollout.jobs.tally import Tally, tally
 from polarproxy.settings import Settings
-from polarproxy.store.database import open_database
+from polarproxy.store.database import open_database, sqlite_file
 from polarproxy.store.task_rows import TaskState
 from polarproxy.store.tasks import TaskStore
 
@@ -55,7 +55,9 @@ class Place:
     def settings(self) -> Settings:
         """Of its proxy, which serves its harnesses alone. Raises `BadSettings`."""
         engine = self.job.engine
-        own = {"db": self.db, "port": 0, "auth": "required", "harnesses": self.recipes}
+        # A database that is no file has no place beside it, and no other proxy serves this one's sessions.
+        key = None if sqlite_file(self.db) is not None else str(self.folder / "polar.key")
+        own = {"db": self.db, "port": 0, "auth": "required", "harnesses": self.recipes, "key_file": key}
         try:
             return msgspec.convert(msgspec.structs.asdict(engine) | own, Settings)
         except msgspec.ValidationError as error:
@@ -72,9 +74,13 @@ async def run_job(place: Place, nodes: Sequence[ClusterNode] | None = None) -> b
         engine = open_database(place.db)
         try:
             run = _Run(place, parts, engine, base)
-            if nodes is not None:
-                await run.spread(place, nodes, base)
-            return await run.run()
+            if nodes is None:
+                return await run.run()
+            spread = await run.spread(place, nodes, base)
+            try:
+                return await run.run()
+            finally:
+                await spread.close()
         finally:
             engine.dispose()
 
@@ -91,8 +97,8 @@ class _Run:
         self._enough = asyncio.Event()
         self._stopped = False
 
-    async def spread(self, place: Place, nodes: Sequence[ClusterNode], base: str) -> None:
-        """Lets the nodes of a cluster run the rollouts."""
+    async def spread(self, place: Place, nodes: Sequence[ClusterNode], base: str) -> RayExecutor:
+        """Lets the nodes of a cluster run the rollouts, until they are closed."""
         model, context = await served(self._parts)
         setup = Setup(
             proxy=base,
@@ -105,14 +111,17 @@ class _Run:
             pools=pools_for(self._job.run.rollouts),
         )
         actors = await asyncio.to_thread(start_nodes, nodes, setup)
-        self._service.spread(RayExecutor(actors, setup, self._service.gateway))
+        executor = RayExecutor(actors, setup, self._service.gateway)
+        self._service.spread(executor)
         errors.print(f"{len(actors)} nodes, with {self._job.run.rollouts} rollouts each", markup=False)
+        return executor
 
     async def run(self) -> bool:
         job, service = self._job, self._service
         planned = plan(job, self._tasks, service.workshop.check)
         await asyncio.to_thread(self._submit, planned)
         async with service.open():
+            await self._look_for_engine()
             await self._install()
             wanted = sum(one.rollouts for one in planned)
             self._progress = Progress(self._tally, wanted, job.target, lambda: service.runner.active)
@@ -132,6 +141,18 @@ class _Run:
             raise BadSettings(
                 f"job {self._job.name} was begun with other tasks or settings ({error}); give the changed one another name"
             ) from error
+
+    async def _look_for_engine(self) -> None:
+        """Raises `BadSettings` when none can be reached: every rollout would fail, and be done with."""
+        fleet = self._parts.fleet
+        await fleet.acquaint()
+        away = [member for member in fleet.members if member.known is None]
+        if len(away) < len(fleet.members):
+            return
+        for member in away:
+            await member.check()
+        if all(member.trouble is not None for member in away):
+            raise BadSettings(f"{away[0].trouble}; start the engine, or name another with --upstream")
 
     async def _install(self) -> None:
         for name in self._job.run.harnesses:

@@ -48,6 +48,9 @@ class Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             for path in (self.requirements or "", *self.programs.values())
         ):
             raise ValueError("`programs` and `requirements` are paths inside the harness's own folder")
+        for name in self.programs:
+            if "/" in name or name in ("", ".", ".."):
+                raise ValueError(f"`programs` names commands, and {name!r} is none")
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,8 +68,13 @@ class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if not self.command or not self.command[0]:
             raise ValueError("`command` is empty")
         for path in self.files:
-            if not path or path.startswith("/") or ".." in path.split("/"):
+            if not path or path.startswith("/") or {".", ".."} & {*path.split("/")} or "\0" in path:
                 raise ValueError(f"`files` are paths inside the harness's home, not {path!r}")
+        for name, text in self.environment.items():
+            if not name or "=" in name or "\0" in name + text:
+                raise ValueError(f"`environment` has {name!r}, which no environment can hold")
+        if any("\0" in part for part in (*self.command, *self.resume)):
+            raise ValueError("`command` has a NUL character, which no command line can hold")
 
 
 class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

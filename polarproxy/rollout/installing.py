@@ -137,9 +137,8 @@ class _Unit:
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place, unwanted):
             if not (place / _COMPLETE).exists():
-                say(
-                    f"installing {self.name}: {', '.join((*self.wanted.npm, *self.wanted.pip)) or self.wanted.requirements}"
-                )
+                said = (*self.wanted.npm, *self.wanted.pip, *filter(None, [self.wanted.requirements]))
+                say(f"installing {self.name}" + (f": {', '.join(said)}" if said else ""))
                 shutil.rmtree(place, ignore_errors=True)
                 place.mkdir()
                 self._fill(place, unwanted)

@@ -31,6 +31,7 @@ import msgspec
 
 from polarproxy.errors import BadSettings
 from polarproxy.model import OPENING_WORDS, CallKind, Dialect, opening
+from polarproxy.model.explaining import explained
 from polarproxy.model.harness import Check, End, Install, Start
 
 if TYPE_CHECKING:
@@ -159,5 +160,7 @@ def read_recipe(text: bytes, where: str) -> Recipe:
     """The recipe of a file's bytes; raises `BadSettings` naming `where` and what is wrong."""
     try:
         return msgspec.toml.decode(text, type=Recipe)
+    except RecursionError as error:
+        raise BadSettings(f"{where} is not a recipe: it is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{where} is not a recipe: {error}") from error
+        raise BadSettings(f"{where} is not a recipe: {explained(error, Recipe)}") from error

@@ -1,34 +1,34 @@
-"""What is left of what ran: processes by where they live, whoever their parents are by now, and folders."""
+"""What is left of what ran: processes by where they live, whoever their parents are by now, and folders. Reads /proc."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 
 def processes(folder: Path) -> list[str]:
     """Command lines of processes with a home, a working directory or a mount below the folder, and of their keepers."""
-    return [
-        " ".join(process.cmdline()) or process.name()
-        for process in psutil.process_iter()
-        if _lives(process, str(folder))
-    ]
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        # It just ended, has nobody any more who would know it, or is another user's.
+        with suppress(OSError):
+            words = (place / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            if words != [""] and _lives(place, words, f"{folder}/"):
+                found.append(" ".join(words))
+    return found
 
 
-def _lives(process: psutil.Process, folder: str) -> bool:
-    with suppress(psutil.Error, OSError):
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        if process.environ().get("HOME", "").startswith(f"{folder}/") or process.cwd().startswith(f"{folder}/"):
-            return True
-        if process.name() == "bwrap" and any(word.startswith(f"{folder}/") for word in process.cmdline()):
-            return True
-        # Fields of a sandbox's mounts: the fourth is the folder within its file system, whose own place may lie above it.
-        mounts = Path(f"/proc/{process.pid}/mountinfo").read_text().splitlines()
-        return any(f"/{Path(folder).name}/" in mount.split()[3] for mount in mounts)
-    return False
+def _lives(place: Path, words: list[str], folder: str) -> bool:
+    environment = (place / "environ").read_bytes().decode(errors="replace").split("\0")
+    if any(line.startswith(f"HOME={folder}") for line in environment) or str((place / "cwd").readlink()).startswith(
+        folder
+    ):
+        return True
+    if words[0] == "bwrap" and any(word.startswith(folder) for word in words):
+        return True
+    # Fields of a sandbox's mounts: the fourth is the folder within its file system, whose own place may lie above it.
+    mounts = (place / "mountinfo").read_text().splitlines()
+    return any(f"/{Path(folder).parent.name}/{Path(folder).name}/" in mount.split()[3] for mount in mounts)
 
 
 def folders(folder: Path) -> list[str]:

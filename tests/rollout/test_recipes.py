@@ -73,6 +73,18 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
         ("mine.toml", "mine", TASK + 'environment = {URL = "{url}"}', "environment.URL has {url}"),
         ("mine.toml", "mine", TASK + '[start.files]\n"a.json" = "{modle}"', "files.a.json has {modle}"),
         ("mine.toml", "mine", TASK + 'resume = ["{prompt}"]', r"resume\[0\] has {prompt}"),
+        ("mine.toml", "mine", TASK + "x = = 1", "is not a recipe: Invalid value"),
+        ("mine.toml", "mine", TASK + "x = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("mine.toml", "mine", TASK + 'enviroment = {A = "x"}', r"at `\$\.start`; did you mean `environment`\?"),
+        ("mine.toml", "mine", TASK + "stdin = 1", r"Expected `str`, got `int` - at `\$\.start\.stdin`"),
+        ("mine.toml", "mine", 'resume = ["{instruction}"]', "missing required field `command`"),
+        ("mine.toml", "mine", "command = []", "`command` is empty"),
+        ("mine.toml", "mine", TASK + 'environment = {"A=B" = "x"}', "'A=B', which no environment can hold"),
+        ("mine.toml", "mine", 'command = ["{instruction}\\u0000"]', "no command line can hold"),
+        ("mine.toml", "mine", TASK + '[start.files]\n"." = "x"', "inside the harness's home, not '.'"),
+        ("mine.toml", "mine", TASK + '[end]\nanswer = "last"', "it is one of last_line, none, stdout"),
+        ("mine.toml", "mine", TASK + '[install]\nprograms = {"../x" = "x"}', "names commands, and '../x' is none"),
+        ("mine.toml", "mine", TASK + '[install]\nnpm = ["x"]', "packages at exact versions"),
     ],
 )
 def test_what_could_not_be_run_is_refused_when_read(tmp_path: Path, path: str, name: str, text: str, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 import numpy as np
 
 from polarproxy.errors import BadSettings, InvalidValue
+from polarproxy.model.explaining import explained
 from polarproxy.rollout.evaluators.asked import Asked  # noqa: TC001  (msgspec reads it)
 from polarproxy.rollout.jobs.dataset import GivenTask
 from polarproxy.rollout.service.request import Keep, RuntimeAsked
@@ -97,17 +97,15 @@ def read_job(path: Path) -> Job:
         values = tomllib.loads(path.read_text())
     except OSError as error:
         raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise BadSettings(f"{path} is nested too deeply") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from error
-    for name in values:
-        if name not in Job.__struct_fields__:
-            near = difflib.get_close_matches(name, Job.__struct_fields__, n=1, cutoff=0.0)[0]
-            raise BadSettings(f"{path}: there is no key {name!r}; did you mean {near!r}?")
     try:
         job = msgspec.convert(values, Job)
         _check(job)
     except (msgspec.ValidationError, InvalidValue) as error:
-        raise BadSettings(f"{path}: {error}") from error
+        raise BadSettings(f"{path}: {explained(error, Job)}") from error
     return job
 
 

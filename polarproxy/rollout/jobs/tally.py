@@ -32,6 +32,8 @@ class Tally:
     statuses: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     """Why rollouts are not usable."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """By these reasons, what was said of one of them."""
 
     def add(self, outcome: Outcome) -> None:
         """One more has ended."""
@@ -45,7 +47,10 @@ class Tally:
         if outcome.reward is not None:
             self.rewards.append(outcome.reward)
         if not outcome.usable:
-            self.left_out[detail.left_out or outcome.status.value] += 1
+            why = detail.left_out or outcome.status.value
+            self.left_out[why] += 1
+            if detail.error is not None:
+                self.examples.setdefault(why, detail.error)
 
     @property
     def accepted_rate(self) -> float | None:
@@ -77,6 +82,7 @@ class Tally:
             "cost": self.cost(prices),
             "statuses": dict(sorted(self.statuses.items())),
             "not_accepted": dict(sorted(self.left_out.items())),
+            "errors": dict(sorted(self.examples.items())),
         }
 
 

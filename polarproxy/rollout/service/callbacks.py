@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from polarproxy.store.tasks import TaskStore
 
 _LOOK_S = 0.5
-_PATIENCE_S = 30.0
 _ABREAST = 8
 SIGNATURE = "X-Polarproxy-Signature"
 TIMESTAMP = "X-Polarproxy-Timestamp"
@@ -34,16 +33,19 @@ def sign(key: str, timestamp: str, body: bytes) -> str:
 
 
 class Callbacks:
-    """Runs until it is cancelled. Waits between tries double from `first_wait_s`; what was not told survives a restart."""
+    """Runs until it is cancelled. Waits between tries double from `first_wait_s`, and each takes
+    at most `patience_s`; what was not told survives a restart."""
 
-    def __init__(self, store: TaskStore, key: str, *, first_wait_s: float = 1.0, tries: int = 10) -> None:
-        self._store, self._key, self._first, self._tries = store, key, first_wait_s, tries
+    def __init__(
+        self, store: TaskStore, key: str, *, first_wait_s: float = 1.0, tries: int = 10, patience_s: float = 30.0
+    ) -> None:
+        self._store, self._key, self._first, self._tries, self._patience = store, key, first_wait_s, tries, patience_s
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Looks for tasks that are over, again and again."""
         gate = asyncio.Semaphore(_ABREAST)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE_S)) as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._patience)) as http:
             try:
                 while True:
                     for task in await self._due():

@@ -12,6 +12,7 @@ import numpy as np
 from polarproxy.credit.spec import read_spec
 from polarproxy.errors import BadRequest, BadReward, InvalidValue
 from polarproxy.model import FORCEABLE, SessionStatus
+from polarproxy.model.explaining import explained
 from polarproxy.rollout.evaluators.asked import Asked, Function, check_all, is_inside
 from polarproxy.rollout.judging import find_function
 from polarproxy.rollout.runtimes.protocol import Archive, Folder, GitCommit, Image, Limits, Source, Spec
@@ -114,7 +115,7 @@ def read_request(body: bytes) -> TaskRequest:
     try:
         request = msgspec.json.decode(body, type=TaskRequest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValue) as error:
-        raise BadRequest(f"the body is no task: {error}") from error
+        raise BadRequest(f"the body is no task: {explained(error, TaskRequest)}") from error
     check_request(request)
     return request
 

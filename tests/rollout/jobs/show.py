@@ -3,7 +3,7 @@
     python -m tests.rollout.jobs.show [--katas 20] [--samples 4] [--rollouts 4] [--runtime local] [--kill] HARNESS…
 
 Needs the packages of the harnesses, which are installed into the cache. Exit code 1 when a reward is not that of the solution
-that its session shows, a group is not whole, or anything was run twice.
+that its session shows, a group is not whole, anything was run twice, or a process or a folder is left.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ from polarproxy.store.repository import Repository
 from polarproxy.store.task_rows import RolloutState
 from polarproxy.store.tasks import TaskStore
 from tests.rollout.jobs.katas import KATAS, Model, is_right, write_tasks
+from tests.rollout.left import folders, processes
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+_ENDED_S = 5.0
+"""What is killed by its keeper is gone in moments, but for a machine that is busy with other things."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,16 @@ class Show:
         return self.katas * self.samples * len(self.harnesses)
 
     @property
+    def temporary(self) -> Path:
+        """The temporary folder of all that it starts."""
+        return self.folder / "tmp"
+
+    @property
     def db(self) -> str:
         return f"sqlite:///{self.folder}/katas/polar.db"
 
     def write(self) -> None:
+        self.temporary.mkdir()
         write_tasks(self.folder / "tasks.jsonl", KATAS[: self.katas])
         names = ", ".join(f'"{name}"' for name in self.harnesses)
         (self.folder / "job.toml").write_text(
@@ -67,7 +77,8 @@ class Show:
     async def generate(self, url: str, kill_at: int | None = None) -> int:
         """Runs the command; with `kill_at` it is killed once so many rollouts have ended. Its exit code."""
         command = [sys.executable, "-m", "polarproxy", "generate", str(self.folder / "job.toml"), "--upstream", url]
-        process = await asyncio.create_subprocess_exec(*command, *self.more.split(), cwd=self.folder)
+        env = os.environ | {"TMPDIR": str(self.temporary)}
+        process = await asyncio.create_subprocess_exec(*command, *self.more.split(), cwd=self.folder, env=env)
         while kill_at is not None and process.returncode is None and self.ended() < kill_at:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         if kill_at is not None and process.returncode is None:
@@ -91,9 +102,14 @@ def faults(show: Show, done_before: dict[tuple[str, int], str | None]) -> list[s
     """What is not as it should be after the job."""
     engine = open_database(show.db)
     try:
-        return list(_faults(show, engine, done_before))
+        return [*_faults(show, engine, done_before), *_left(show)]
     finally:
         engine.dispose()
+
+
+def _left(show: Show) -> list[str]:
+    running, lying = processes(show.temporary), folders(show.temporary)
+    return [*(f"still running: {line}" for line in running), *(f"still there: {name}" for name in lying)]
 
 
 def _faults(show: Show, engine: Engine, done_before: dict[tuple[str, int], str | None]) -> list[str]:
@@ -145,12 +161,15 @@ async def play(show: Show, *, kill: bool) -> list[str]:
     show.write()
     async with ScriptedEngine(Model(), context=1_000_000) as engine:
         before: dict[tuple[str, int], str | None] = {}
+        orphans: list[str] = []
         if kill:
             code = await show.generate(engine.url, show.wanted // 3)
             before = done(show)
+            await asyncio.sleep(_ENDED_S)
             print(f"killed (exit code {code}) after {len(before)} of {show.wanted} rollouts", flush=True)
+            orphans = [f"still running after the kill: {line}" for line in processes(show.temporary)]
         code = await show.generate(engine.url)
-    return [*([f"exit code {code}"] if code else []), *faults(show, before)]
+    return [*([f"exit code {code}"] if code else []), *orphans, *faults(show, before)]
 
 
 def main() -> int:

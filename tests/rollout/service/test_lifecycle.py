@@ -1,6 +1,7 @@
 """Rollouts through all their stages, over a real proxy: statuses, rewards, time, and nothing left behind."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from polarproxy.rollout.service.ports import Pools
 from polarproxy.rollout.service.verdict import Detail
 from polarproxy.store.task_rows import Outcome, Rollout, TaskState
 from tests.fakes import Faults, always, compose
+from tests.rollout.left import folders, processes
 from tests.rollout.service.shop import SIMPLE, Service, gone, service, until
 
 SAID = {"kind": "tests", "command": ["grep", "-q", "Hello", "said.txt"]}
@@ -130,6 +132,37 @@ async def test_cancelling_kills_everything_at_once(tmp_path: Path) -> None:
         assert {session_status(made, one) for one in begun if len(made.rig.calls(one.session_id or ""))} == {
             SessionStatus.ABORTED
         }
+
+
+async def test_cancelling_before_and_after_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While runtimes are made, and while evaluators judge: it is over at once, and nothing is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    (slow / "git").write_text("#!/bin/sh\nsetsid sleep 600 & sleep 600\n")
+    (slow / "git").chmod(0o755)
+    path = os.environ["PATH"]
+    async with service(tmp_path) as made:
+        monkeypatch.setenv("PATH", f"{slow}:{path}")
+        first = made.submit(num_samples=2, runtime={"kind": "local", "git": "ssh://host/it"})
+        await until(lambda: processes(tmp_path).count("sleep 600") == 4)
+        await cancelled(made, first)
+        monkeypatch.setenv("PATH", path)
+        judge = {"kind": "tests", "command": ["sh", "-c", "setsid sleep 601 & sleep 601"], "fresh": False}
+        second = made.submit(num_samples=2, evaluator=judge)
+        await until(lambda: processes(tmp_path).count("sleep 601") == 4)
+        await cancelled(made, second)
+        assert (processes(tmp_path), folders(tmp_path)) == ([], [])
+        # Never begun, they have no session; ended and not judged, they are in no baseline.
+        sessions = [entry.session for entry in made.rig.parts.repository.sessions()]
+        assert {(one.task_id, one.status, one.reward) for one in sessions} == {(second, SessionStatus.ABORTED, None)}
+
+
+async def cancelled(made: Service, task: str) -> None:
+    for _ in range(2):
+        made.store.cancel(task)
+        made.runner.wake()
+    assert {one.state.value for one in await made.done(task, seconds=20)} == {"skipped"}
 
 
 async def test_enough_is_enough(tmp_path: Path) -> None:

@@ -229,3 +229,35 @@ async def test_nobody_hears(tmp_path: Path) -> None:
         _, task = await ask("POST", f"{base}/api/tasks", TASK | {"callback_url": "http://127.0.0.1:9/"})
         await until(lambda: made.store.task(task["task_id"]).callback is CallbackState.FAILED)
         calling.cancel()
+
+
+async def test_who_hears_and_says_nothing_or_sends_elsewhere(tmp_path: Path) -> None:
+    """Neither keeps the others waiting, and no redirect is followed."""
+    got: list[str] = []
+
+    async def hang(_: web.Request) -> web.Response:
+        got.append("hang")
+        await asyncio.sleep(600)
+        return web.Response()
+
+    async def elsewhere(_: web.Request) -> web.Response:
+        got.append("elsewhere")
+        return web.Response(status=307, headers={"Location": "/hear"})
+
+    async def hear(_: web.Request) -> web.Response:
+        got.append("hear")
+        return web.Response()
+
+    routes = [("POST", "/hang", hang), ("POST", "/elsewhere", elsewhere), ("POST", "/hear", hear)]
+    async with served(tmp_path) as (made, base), listening(routes) as ear:
+        ids = []
+        for path in ("hang", "elsewhere", "hear"):
+            _, task = await ask("POST", f"{base}/api/tasks", TASK | {"callback_url": f"{ear}/{path}"})
+            ids.append(task["task_id"])
+        await made.done(*ids)
+        calling = asyncio.create_task(Callbacks(made.store, "secret", first_wait_s=0.01, tries=2, patience_s=1.0).run())
+        await until(lambda: all(made.store.task(one).callback is not CallbackState.PENDING for one in ids))
+        calling.cancel()
+        states = [made.store.task(one).callback for one in ids]
+    assert states == [CallbackState.FAILED, CallbackState.FAILED, CallbackState.DELIVERED]
+    assert sorted(got) == ["elsewhere", "elsewhere", "hang", "hang", "hear"]
