@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import product
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from polarproxy.cli.recipes import rebuilt
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.cli.tree import tree
 from polarproxy.errors import NotFound
+from polarproxy.trajectory.differences import common
 from polarproxy.trajectory.drift import compare
 from polarproxy.trajectory.prompting import count_prompts
 
@@ -82,13 +84,14 @@ def diff_trajectories(
 ) -> None:
     """Show where the tokens of two calls, prompt and reply, part: whether B goes on from A exactly, and if not, why.
 
-    Exit code 1 when it does not.
+    Of calls with several choices those are compared that have most in common. Exit code 1 when it does not.
 
     Example: polarproxy trajectories diff CALL LATER_CALL
     """
     with open_repository(db) as repository:
-        forest, earlier = _end(repository, first)
-        _, later = _end(repository, second)
+        forest, ones = _ends(repository, first)
+        _, others = _ends(repository, second)
+        earlier, later = max(product(ones, others), key=lambda pair: common(pair[0].context, pair[1].context))
         texts = spellings(repository, [earlier.captured.call, later.captured.call], tokenizer)
     drift = compare(forest, earlier, later, texts)
     if as_json:
@@ -105,11 +108,12 @@ def diff_trajectories(
 
 
 def _name(node: Node) -> str:
-    return node.captured.call.call_id
+    choice = f" choice {node.completion.index}" if len(node.captured.call.completions) > 1 else ""
+    return node.captured.call.call_id + choice
 
 
-def _end(repository: Repository, name: str) -> tuple[Forest, Node]:
-    """The first choice of a call, or the last turn of the first branch of a session; and the forest that it stands in."""
+def _ends(repository: Repository, name: str) -> tuple[Forest, list[Node]]:
+    """The choices of a call, or the last turn of the first branch of a session; and the forest that they stand in."""
     try:
         session_id = repository.call(name).call.session_id
     except NotFound:
@@ -119,9 +123,9 @@ def _end(repository: Repository, name: str) -> tuple[Forest, Node]:
     except NotFound as error:
         raise NotFound(f"there is no call and no session {name!r}") from error
     if session_id == name and whole.trajectory.branches:
-        return whole.forest, whole.trajectory.branches[0].turns[-1].node
-    found = next((node for node in whole.forest.nodes if _name(node) == name), None)
-    if found is None:
+        return whole.forest, [whole.trajectory.branches[0].turns[-1].node]
+    found = [node for node in whole.forest.nodes if node.captured.call.call_id == name]
+    if not found:
         raise NotFound(f"{name} has no tokens to compare: its prompt ids are not known, or nothing was sampled")
     return whole.forest, found
 

@@ -174,3 +174,20 @@ def test_other_tokens_of_the_same_text_are_shown_apart() -> None:
         "  a: Where is ⟦Max|im⟧?",
         "  b: Where is ⟦Maxim⟧?",
     ]
+
+
+def test_of_several_choices_the_one_that_was_gone_on_from_is_compared(polarproxy: Command, tmp_path: Path) -> None:
+    url = fresh(tmp_path / "choices.db")
+    engine = open_database(url)
+    Repository(engine).add_session(a_session("s"))
+    writer = Writer(engine)
+    for call in (
+        a_call("a", 0, (1,), (2, 9), (3, 9), session_id="s"),
+        a_call("b", 1, (1, 3, 9, 5), (6,), session_id="s"),
+    ):
+        writer.submit(new_call(call)).result(20)
+    writer.close()
+    engine.dispose()
+    done = polarproxy("trajectories", "diff", "a", "b", "--db", url)
+    assert (done.code, done.out.strip()) == (0, "the 3 tokens of a choice 1 begin the 5 of b")
+    assert polarproxy("trajectories", "diff", "b", "a", "--db", url).code == 0
