@@ -147,7 +147,25 @@ def check_agents(agents: Iterable[Agent], forest: Forest) -> Iterator[Finding]:
         if own is not other and not begins:
             said = f"its headers name the agent {own.name}, its tokens go on from {earlier} of {other.name}"
             yield Finding(Code.LINEAGE_DISAGREES, call_id, said)
-    for agent in agents:
-        if agent.parent is not None and agent.parent not in {owner.name for owner in owners.values()}:
+    known = {agent.name: agent for agent in owners.values()}
+    for agent in known.values():
+        if agent.parent is not None and agent.parent not in known:
             said = f"its headers say that {agent.parent} made it, of which no call is recorded here"
             yield Finding(Code.LINEAGE_DISAGREES, agent.calls[0], said)
+    yield from _circles(known)
+
+
+def _circles(known: Mapping[str, Agent]) -> Iterator[Finding]:
+    """Agents that made each other, so that none of them can have been the first."""
+    settled: set[str] = set()
+    for agent in known.values():
+        path: dict[str, Agent] = {}
+        above: Agent | None = agent
+        while above is not None and above.name not in path and above.name not in settled:
+            path[above.name] = above
+            above = None if above.parent is None else known.get(above.parent)
+        settled.update(path)
+        if above is not None and above.name in path:
+            names = list(path)[list(path).index(above.name) :]
+            said = f"headers say that each was made by the next: {', '.join([*names, above.name])}"
+            yield Finding(Code.LINEAGE_DISAGREES, above.calls[0], said)

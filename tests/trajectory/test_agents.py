@@ -179,6 +179,21 @@ def test_a_parent_that_is_not_here_is_reported() -> None:
     assert the_sub_agent(*calls).evidence == "its parent elsewhere made no call here; it hangs under the session"
 
 
+def test_agents_that_made_each_other_are_reported_once() -> None:
+    made_by = {"a": "b", "b": "c", "c": "b", "d": "d", "e": "a"}
+    calls = [asked(place, [place], opencode(one, other)) for place, (one, other) in enumerate(made_by.items())]
+    assert disagreements(*calls) == [
+        ("s-c1", "headers say that each was made by the next: b, c, b"),
+        ("s-c3", "headers say that each was made by the next: d, d"),
+    ]
+
+
+def test_a_long_line_of_agents_is_no_circle() -> None:
+    calls = [asked(0, [0], opencode("n0"))]
+    calls += [asked(one, [one], opencode(f"n{one}", f"n{one - 1}")) for one in range(1, 300)]
+    assert disagreements(*calls) == disagreements(*reversed(calls)) == []
+
+
 def test_headers_that_cannot_be_read_say_nothing() -> None:
     broken = {"x-codex-window-id": "w", "x-codex-turn-metadata": "{"}
     (agent,) = built(asked(0, [1], broken)).agents()
