@@ -122,6 +122,7 @@ INCOMPARABLE = [
     ("the weights changed while it was sampled", {"policy_version_min": 0, "policy_version_max": 1}),
     ("sampled by model another, which the engine does not serve", {"served_model": "another"}),
     ("logprobs of mode processed at temperature 0.7", {"sampling": replace(SAMPLING, temperature=0.7)}),
+    ("sampled under a tool that must be called", {"request_body": b'{"tool_choice":"required"}'}),
 ]
 
 
