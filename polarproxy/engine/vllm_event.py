@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_ESCAPE = rb'\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})'
+"""Without halves of characters: whether they are pairs is for the decoder to see."""
+_TEXT = rb'"[^"\\\x00-\x1f]*+(?:%b[^"\\\x00-\x1f]*+)*+"' % _ESCAPE
 _NUMBER = rb"-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _ENTRY = rb'\{"token":%b,"logprob":(?:%b|null),"bytes":(?:\[[0-9,]*+\]|null),"top_logprobs":\[\]\}' % (_TEXT, _NUMBER)
 _ARGUMENTS = rb'\[\{"index":[0-9]++,"function":\{"arguments":%b\}\}\]' % _TEXT
@@ -17,8 +19,7 @@ _MEMBER = rb'"[a-z_]++":(?:%b|null|%b)' % (_TEXT, _ARGUMENTS)
 _EVENT = re.compile(
     rb'(\{"id":%b,"object":%b,"created":[0-9]++,"model":%b,"choices":\[\{"index":([0-9]),"delta":\{(%b(?:,%b)*+)?+\},"logprobs":)'
     rb'(\{"content":\[%b(?:,%b)*+\]\}),"finish_reason":null,"token_ids":(\[[0-9]++(?:,[0-9]++)*+\])\}\]\}'
-    % (_TEXT, _TEXT, _TEXT, _MEMBER, _MEMBER, _ENTRY, _ENTRY),
-    re.DOTALL,
+    % (_TEXT, _TEXT, _TEXT, _MEMBER, _MEMBER, _ENTRY, _ENTRY)
 )
 _REST = b'null,"finish_reason":null,"token_ids":null}]}'
 
