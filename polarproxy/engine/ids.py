@@ -15,7 +15,6 @@ JsonText: TypeAlias = bytes | memoryview | msgspec.Raw
 """One JSON value, or what is taken for one."""
 
 _MAX_ID = np.iinfo(np.int32).max
-_COMMA = ord(",")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def parse_ids(raw: JsonText, earlier: ParsedIds | None = None) -> ParsedIds:
 def _parse(text: bytes) -> TokenIds:
     if not text or text.isspace():
         return TokenIds()
-    expected = int(np.count_nonzero(np.frombuffer(text, np.uint8) == _COMMA)) + 1
+    expected = text.count(b",") + 1
     try:
         # Wider than an id: as int32, 2**32 + 1 would be read as 1.
         ids = np.fromstring(text, dtype=np.int64, sep=",")
@@ -57,7 +56,8 @@ def _parse(text: bytes) -> TokenIds:
         raise BadReply(f"an array of token ids holds something else: {error}") from error
     if ids.size != expected:
         raise BadReply(f"of {expected} token ids only {ids.size} can be read")
-    if ids.min() < 0 or ids.max() > _MAX_ID:
+    # Read as unsigned, what is negative is too large.
+    if ids.view(np.uint64).max() > _MAX_ID:
         raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
     return TokenIds(ids.astype("<i4").tobytes())
 

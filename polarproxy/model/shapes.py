@@ -15,7 +15,7 @@ FAR_ENOUGH = 1024
 
 def opening(text: str) -> str | None:
     """Digest of the first five words of a text, as 16 hexadecimal digits. None: it has fewer."""
-    words = text[:FAR_ENOUGH].split()[:OPENING_WORDS]
+    words = text[:FAR_ENOUGH].split(None, OPENING_WORDS)[:OPENING_WORDS]
     if len(words) < OPENING_WORDS:
         return None
     return xxhash.xxh3_64_hexdigest(" ".join(words).encode("utf-8", "surrogatepass"))

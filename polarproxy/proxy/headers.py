@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -38,6 +40,8 @@ _RECORDED_PREFIXES = ("x-", "anthropic-", "openai-")
 _SECRET = re.compile("key|token|secret|auth|cookie|password|credential")
 
 _KEY_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
+_NAMES = 1024
+"""Of headers, that are remembered: clients send the same ones again and again."""
 
 
 def to_engine(headers: Iterable[tuple[str, str]], upstream_key: str | None) -> CIMultiDict[str]:
@@ -95,14 +99,16 @@ def to_record(
     `inside`: headers that the message itself carries, which stand for those of the connection.
     """
     said = {name.lower() for name, _ in inside}
-    sent = [*((name, value) for name, value in headers if name.lower() not in said), *inside]
-    return tuple((lower, _text(value)) for name, value in sent if _is_recorded(lower := name.lower(), value))
+    sent = chain(((name, value) for name, value in headers if name.lower() not in said), inside) if said else headers
+    return tuple((lower, _text(value)) for name, value in sent if (lower := _recorded_as(name)) and PREFIX not in value)
 
 
-def _is_recorded(name: str, value: str) -> bool:
-    if name not in _RECORDED and not name.startswith(_RECORDED_PREFIXES):
-        return False
-    return PREFIX not in value and _SECRET.search(name) is None
+@lru_cache(_NAMES)
+def _recorded_as(name: str) -> str | None:
+    """The header's name in the record. None: it is not kept."""
+    lower = name.lower()
+    kept = lower in _RECORDED or lower.startswith(_RECORDED_PREFIXES)
+    return lower if kept and _SECRET.search(lower) is None else None
 
 
 def _text(value: str) -> str:

@@ -54,8 +54,8 @@ def question(visit: Visit, body: bytes) -> Question | None:
     session_id = visit.address.session_id
     if session_id is None or RETRY_COUNT not in visit.headers:
         return None
-    said = {name.lower(): value for name, value in visit.headers.items()}
-    return Question(session_id, f"{visit.address.route}?{visit.raw_query}", identity_of(said), body)
+    target = f"{visit.address.route}?{visit.raw_query}"
+    return Question(session_id, target, identity_of(visit.headers), body)
 
 
 class SharedOutlet:

@@ -52,7 +52,7 @@ def identity(call: Call) -> Identity:
 
 
 def identity_of(said: Mapping[str, str]) -> Identity:
-    """Who asked, as headers tell it; their names in lower case."""
+    """Who asked, as headers tell it. `said` knows them by their names in lower case."""
     if "x-codex-turn-metadata" in said or "x-codex-window-id" in said:
         return _codex(said)
     if "x-claude-code-session-id" in said:

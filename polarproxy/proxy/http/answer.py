@@ -104,7 +104,7 @@ class AnswerReader:
                 lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_data_after_close=True
             )
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Raises `EngineUnreachable` when this is not what an HTTP server answers."""
         if self._parser is None or not self.expecting:
             raise EngineUnreachable("the engine sent bytes that nobody had asked for")

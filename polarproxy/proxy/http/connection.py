@@ -19,6 +19,9 @@ _PIECE = 1 << 18
 class Keeper(Protocol):
     """Who keeps connections."""
 
+    room: memoryview
+    """What the engine sends is read into it, by one connection after the other. What is kept of it is copied."""
+
     def opened(self, connection: Connection) -> None:
         """It is there."""
 
@@ -29,7 +32,7 @@ class Keeper(Protocol):
         """It is closed."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Serves one request at a time."""
 
     def __init__(self, keeper: Keeper, read_timeout: float) -> None:
@@ -163,10 +166,13 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._keeper.opened(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._keeper.room
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._heard_at = self._loop.time()
         try:
-            self._reader.feed(data)
+            self._reader.feed(self._keeper.room[:nbytes])
         except EngineUnreachable as fault:
             self._fail(fault)
 

@@ -22,6 +22,8 @@ KEEP_S = 3.0
 _STALE_S = 0.25
 """A kept connection that is lost so soon after a request went out was closed before the engine saw the request."""
 _CLOSING_S = 1.0
+_ROOM = 1 << 18
+"""Bytes that are read at once, at most."""
 
 
 class Pool:
@@ -31,6 +33,8 @@ class Pool:
         self._origin = origin
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
+        # A view, of which asyncio takes slices; those of a bytearray would be copies.
+        self.room = memoryview(bytearray(_ROOM))
         self._open: set[Connection] = set()
         self._idle: deque[Connection] = deque()
         """The one that was used last is at the right."""
