@@ -173,7 +173,12 @@ class Capture:
 
     def finished(self) -> int:
         """How many choices have said why they ended."""
-        return sum(choice.finish is not None for choice in self.choices.values())
+        # Asked after every event: a generator would cost more than what it goes through.
+        finished = 0
+        for choice in self.choices.values():
+            if choice.finish is not None:
+                finished += 1
+        return finished
 
     def completions(self) -> tuple[Completion, ...]:
         """The sampled tokens of every choice, by index; raises `BadReply` when they or the prompt cannot be read."""

@@ -87,7 +87,8 @@ class Body:
     def _take(self) -> bytes:
         pieces = self._pieces
         self._pieces, self._size = [], 0
-        self._resume()
+        if self._paused:
+            self._resume()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _wait(self) -> None:

@@ -170,13 +170,19 @@ class Request:
         return first
 
     def _framed(self, data: bytes) -> tuple[bytes, ...]:
-        return (b"%x\r\n" % len(data), data, b"\r\n") if self._framing.chunked else (data,)
+        if not self._framing.chunked:
+            return (data,)
+        if len(data) < _LARGE:
+            return (b"%x\r\n%b\r\n" % (len(data), data),)
+        return b"%x\r\n" % len(data), data, b"\r\n"
 
     def _send(self, *pieces: bytes) -> None:
         transport = self._line.transport
         if transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        if sum(map(len, pieces)) < _LARGE:
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        elif sum(map(len, pieces)) < _LARGE:
             transport.write(b"".join(pieces))
         else:
             transport.writelines(piece for piece in pieces if piece)
