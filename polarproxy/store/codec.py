@@ -8,16 +8,22 @@ only evidence that two sequences are equal.
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import xxhash
 import zstandard
 
 from polarproxy.errors import StoreDamaged
 from polarproxy.model import TOKEN_BYTES, TokenIds
-from polarproxy.store.packing import MARK, pack, unpack
+from polarproxy.store.packing import MARK, pack, pack_all, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LEVEL = 1
 _MAX_BYTES = 1 << 30
+_MANY = 6
+"""So many are packed together in less time than one by one."""
 _SHORT = 1024 * TOKEN_BYTES
 """From here on a compressor saves more than packing does."""
 
@@ -60,6 +66,15 @@ def encode_ids(raw: bytes) -> bytes:
     """The stored form of token ids, which are given as little-endian int32."""
     packed = pack(raw) if len(raw) <= _SHORT else None
     return compress(raw) if packed is None else packed
+
+
+def encode_all_ids(many: Sequence[bytes]) -> list[bytes]:
+    """Each of these as `encode_ids` has it."""
+    if len(many) < _MANY:
+        return [encode_ids(raw) for raw in many]
+    short = [raw for raw in many if len(raw) <= _SHORT]
+    packed = iter(pack_all(short) or map(encode_ids, short))
+    return [next(packed) if len(raw) <= _SHORT else compress(raw) for raw in many]
 
 
 def decode_ids(data: bytes) -> TokenIds:

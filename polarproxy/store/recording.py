@@ -126,9 +126,9 @@ class Recording:
             if isinstance(item, NewCall):
                 self._prepare_call(group, item)
         # One kind after the other: what an encoder works with stays near it.
-        _encode(group.tables[bodies], "data", codec.compress)
-        _encode(group.tables[calls], "prompt_suffix", codec.encode_ids)
-        _encode(group.tables[completions], "token_ids", codec.encode_ids)
+        _encode(group.tables[bodies], "data", lambda many: [*map(codec.compress, many)])
+        _encode(group.tables[calls], "prompt_suffix", codec.encode_all_ids)
+        _encode(group.tables[completions], "token_ids", codec.encode_all_ids)
         return group
 
     def _prepare_call(self, group: _Group, item: NewCall) -> None:
@@ -202,11 +202,11 @@ class _Group:
         self.tables[table].extend(made)
 
 
-def _encode(table: list[rows.Row], name: str, encode: Callable[[bytes], bytes]) -> None:
+def _encode(table: list[rows.Row], name: str, encode: Callable[[list[bytes]], list[bytes]]) -> None:
     """Makes this column of these rows what is stored."""
-    for row in table:
-        if row[name] is not None:
-            row[name] = encode(row[name])
+    given = [row for row in table if row[name] is not None]
+    for row, encoded in zip(given, encode([row[name] for row in given]), strict=True):
+        row[name] = encoded
 
 
 def _fact_row(fact: Fact) -> rows.Row:

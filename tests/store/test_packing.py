@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from polarproxy.errors import StoreDamaged
 from polarproxy.model import TokenIds
 from polarproxy.store import codec
-from polarproxy.store.packing import MARK, pack, unpack
+from polarproxy.store.packing import MARK, pack, pack_all, unpack
 
 LARGEST = 2**18 - 1
 
@@ -52,3 +52,20 @@ def test_long_sequences_are_compressed() -> None:
     raw = TokenIds.of([*range(1025)]).raw
     assert not codec.encode_ids(raw).startswith(MARK)
     assert codec.encode_ids(raw[:-4]).startswith(MARK)
+
+
+SEQUENCES = st.lists(st.lists(st.integers(0, LARGEST), max_size=9).map(lambda ids: TokenIds.of(ids).raw), max_size=12)
+
+
+@given(SEQUENCES)
+def test_many_are_packed_as_each_of_them_is(many: list[bytes]) -> None:
+    assert pack_all(many) == [pack(raw) for raw in many]
+
+
+@given(SEQUENCES, st.integers(LARGEST + 1, 2**31 - 1), st.booleans())
+def test_many_are_encoded_as_each_of_them_is(many: list[bytes], larger: int, long: bool) -> None:
+    """Also with a long one and one that does not fit among them."""
+    many.insert(len(many) // 2, TokenIds.of([larger, 1] if larger % 2 else [1, 2]).raw)
+    if long:
+        many.insert(len(many) // 3, TokenIds.of(range(1025)).raw)
+    assert codec.encode_all_ids(many) == [codec.encode_ids(raw) for raw in many]
