@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_SQLITE = b"SQLite format 3\0"
 _STALE_S = 600.0
 """Whoever still writes has written by then: names of processes are those of one machine, and a folder may be of several."""
 
 
 def check_target(path: Path) -> None:
-    """Raises `BadExport` when something is there that a file must not take the place of: a device, a pipe, a folder; and for a
-    name that no report can hold."""
+    """Raises `BadExport` when something is there that a file must not take the place of (a device, a pipe, a folder, a
+    database), and for a name that no report can hold."""
     try:
         path.name.encode()
     except UnicodeEncodeError as error:
@@ -30,6 +31,19 @@ def check_target(path: Path) -> None:
             f"{path} cannot be written: there is something already that is no regular file (a folder, a device, a pipe);"
             " name another file"
         )
+    if _is_database(path):
+        raise BadExport(
+            f"{path} cannot be written: it is a SQLite database, and may be the store itself; name another file"
+        )
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        # Not there, or not to be read: whoever writes will say.
+        return False
 
 
 @contextmanager

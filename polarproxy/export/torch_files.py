@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polarproxy.batch.sample import FORMAT_VERSION
 from polarproxy.export.format import rows_of
@@ -22,13 +22,25 @@ def write_torch(path: Path, sessions: Iterable[Taken], context: Context) -> None
 
     A batch is in memory as a whole, so that a large export is one of many files (`--shards`).
     """
-    import torch
-
     from polarproxy.batch.torch import GRPOBatch
 
     samples = list(rows_of(sessions))
     batch = GRPOBatch.packed(samples) if context.form == PACKED else GRPOBatch.padded(samples)
     report = encode_report(context.account).decode()
+    save(path, batch.content() | {"report": report, "format_version": FORMAT_VERSION})
+
+
+def save(path: Path, content: Any) -> None:
+    """As torch saves it. Raises `OSError` when the file cannot be written, which torch itself takes for an archive of its own
+    that is broken."""
+    import torch
+
     # By a file, not by its name, which would stand in the archive.
     with path.open("wb") as file:
-        torch.save(batch.content() | {"report": report, "format_version": FORMAT_VERSION}, file)
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            before = error.__context__
+            if isinstance(before, OSError):
+                raise before from error
+            raise

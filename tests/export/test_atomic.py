@@ -1,6 +1,7 @@
 """A file is there whole, or not at all, and nothing is left lying about."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -52,6 +53,18 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(BadExport, match=r"rows\.jsonl cannot be written: No space left"):
         write(path, OSError(28, "No space left on device"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_is_not_written_over(tmp_path: Path) -> None:
+    """`--out` and `--db` are easily confused, and a store is there once."""
+    path = tmp_path / "polar.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE calls (id INTEGER)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(BadExport, match=r"polar\.db cannot be written: it is a SQLite database"):
+        write(path)
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("polar.db", before)]
 
 
 def test_a_block_that_writes_nothing_is_no_file(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,31 @@ def test_rows_that_break_off_leave_nothing_behind(tmp_path: Path, kind: Format) 
     with pytest.raises(StoreDamaged):
         write_file(tmp_path / "rows", kind, broken(), context())
     assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """As on a disk that is nearly full: no file can be longer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+LONG = row(list(range(40_000)), [0] + [1] * 39_999)
+
+
+@pytest.mark.parametrize("kind", [one for one in FORMATS if one.needs == "rows"], ids=lambda kind: kind.name)
+def test_what_finds_no_room_is_said_and_the_file_before_stays(tmp_path: Path, kind: Format) -> None:
+    if "torch" in kind.modules and not has_torch:
+        pytest.skip("needs torch: pip install 'polarproxy[torch]'")
+    (tmp_path / "rows").write_bytes(b"before")
+    for form in kind.forms or (None,):
+        with room_for(60_000), pytest.raises(BadExport, match=r"rows cannot be written: .*File too large"):
+            write_file(tmp_path / "rows", kind, taken([LONG, LONG]), context(form))
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("rows", b"before")]
 
 
 @pytest.mark.parametrize("kind", [PARQUET, JSONL, ARROW], ids=lambda kind: kind.name)

@@ -14,6 +14,7 @@ from polarproxy.export.format import Format, rows_of
 from polarproxy.export.options import NO_CREDIT
 from polarproxy.export.records import chunks, write_lines
 from polarproxy.export.report import encode_report
+from polarproxy.export.torch_files import save
 from polarproxy.export.trainers.areal import to_areal
 from polarproxy.export.trainers.nemo_gym import to_nemo_gym
 from polarproxy.export.trainers.nemo_rl import to_nemo_rl, to_nemo_rl_train
@@ -123,12 +124,8 @@ def _credited(context: Context) -> bool:
 
 
 def _save(path: Path, content: Any) -> None:
-    """As torch saves it, arrays as tensors; it loads with `weights_only=True`. To an open file: the archive would be named
-    after a path."""
-    import torch
-
-    with path.open("wb") as file:
-        torch.save(_tensors(content), file)
+    """As torch saves it, arrays as tensors; it loads with `weights_only=True`."""
+    save(path, _tensors(content))
 
 
 def _tensors(value: Any) -> Any:
