@@ -59,7 +59,8 @@ def overlap(head: TokenIds, anchor: TokenIds, other: TokenIds, whole: TokenIds) 
     if not (anchor.startswith(head) and whole.startswith(head)):
         return FallbackReason.HEAD_CHANGES
     start = end_of_words(anchor, other)
-    if start is None:
+    if start is None or start < len(head):
+        # What tells the two turns apart is not behind what came before them: it is a mark somewhere else.
         return FallbackReason.TURN_HIDDEN
     stop = common_prefix(anchor, whole)
     if stop <= start:

@@ -178,7 +178,7 @@ def _ending(found: _Found, scene: str, place: int) -> _Ending | None:
         return None
     anchor, other, whole = (ids for ids in three if ids is not None)
     between = overlap(head, anchor, other, whole)
-    if isinstance(between, FallbackReason) or between.start < len(head):
+    if isinstance(between, FallbackReason):
         return None
     return _Ending(anchor.cut(between.start, between.stop), anchor.cut(between.start))
 

@@ -24,9 +24,16 @@ EXPECTED = {
     "a space before the end": (SHORT, SHORT, SHORT),
     "words for marks": (SHORT, SHORT, SHORT),
     "a header before the text": (SHORT, SHORT, SHORT),
+    "several calls are numbered": (SHORT, FULL, SHORT),
 }
 """For turns without and with calls, and before a system message."""
-REFUSED = ("numbered turns, from the end", "length in front", "the assistant is not shown", "nothing is shown")
+REFUSED = (
+    "numbered turns, from the end",
+    "length in front",
+    "the assistant is not shown",
+    "nothing is shown",
+    "a hidden turn is marked in front",
+)
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -62,6 +62,15 @@ TEMPLATES = {
         "{% if m.role != 'assistant' %}<s>{{ m.role }}:{{ m.content }}<e>\n{% endif %}"
     ),
     "nothing is shown": "<s>",
+    "a hidden turn is marked in front": looped(
+        "{% if m.role != 'assistant' %}<s>{{ m.role }}:{{ m.content }}<e>\n{% endif %}",
+        "{% for m in messages if m.content == 'quick' %}!{% endfor %}",
+    ),
+    "several calls are numbered": looped(
+        "<s>{{ m.role }}:{{ m.content }}"
+        + CALLS
+        + "{% if m.tool_calls and m.tool_calls | length > 1 %}{{ loop.index }}{% endif %}<e>\n"
+    ),
 }
 
 

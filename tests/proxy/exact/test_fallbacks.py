@@ -173,6 +173,19 @@ async def test_a_prompt_that_leaves_no_room(tmp_path: Path) -> None:
         assert talk.outcomes()[-1] == "fallback: too_long"
 
 
+@pytest.mark.parametrize(("room", "outcome"), [(0, "fallback: too_long"), (1, "exact")])
+async def test_room_for_one_token_is_room(tmp_path: Path, room: int, outcome: str) -> None:
+    async with exact_rig(tmp_path) as rig:
+        talk = await begun(rig)
+        asked = [*talk.messages]
+        await talk.turn()
+        assert talk.outcomes()[-1] == "exact"
+        rig.engine.max_model_len = len(talk.calls()[-1].call.prompt_token_ids or ()) + room
+        rig.parts.fleet.members[0].doubt()
+        await rig.ask({"model": "fake", "messages": asked, "tools": [TOOL], "max_tokens": 1})
+        assert talk.outcomes()[-1] == outcome
+
+
 async def test_an_engine_that_refuses_the_prompt(tmp_path: Path) -> None:
     async with exact_rig(tmp_path) as rig:
         talk = await begun(rig)

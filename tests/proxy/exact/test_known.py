@@ -131,6 +131,15 @@ async def test_a_better_one_of_the_store_is_meant_rather_than_one_in_memory(
     assert await found(turns, sent(b"n" * 16), sent(reasoning=reasoning, ids=("b",))) == "c1/0"
 
 
+async def test_one_of_the_store_that_was_delivered_is_meant_rather_than_one_in_memory_that_was_not(
+    writer: Writer, repository: Repository
+) -> None:
+    turns = KnownTurns(repository)
+    store(writer, known("c0", 0, mark(), delivered=True))
+    turns.add("s1", known("c1", 1, mark()))
+    assert await found(turns, sent()) == "c0/0"
+
+
 async def test_a_turn_of_the_store_comes_whole_and_stays(writer: Writer, repository: Repository) -> None:
     turn = known("c1", 3, mark(), delivered=True)
     store(writer, turn)
