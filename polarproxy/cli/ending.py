@@ -13,13 +13,22 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+ENDING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask a program to end."""
+
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """What the work returns. SIGTERM breaks it off as Ctrl-C does: it clears up, and the program ends with exit code 1.
+    """What the work returns. Ctrl-C or SIGTERM breaks it off, once: it clears up, and the program ends with exit code 1.
 
     By asyncio's own loop: uvloop closes the pipe of a program a second time, by when the number may be another file's.
     """
-    return asyncio.run(_until_told(work))
+    try:
+        return asyncio.run(_until_told(work))
+    except typer.Abort:
+        # Nothing is left to be broken off.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        raise
 
 
 async def _until_told(work: Coroutine[Any, Any, _T]) -> _T:
@@ -27,10 +36,13 @@ async def _until_told(work: Coroutine[Any, Any, _T]) -> _T:
     assert task is not None
 
     def tell() -> None:
-        told.set()
-        task.cancel()
+        # Who is impatient must not break off the clearing up.
+        if not told.is_set():
+            told.set()
+            task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, tell)
+    for number in ENDING:
+        loop.add_signal_handler(number, tell)
     try:
         return await work
     except asyncio.CancelledError:
@@ -38,4 +50,5 @@ async def _until_told(work: Coroutine[Any, Any, _T]) -> _T:
             raise typer.Abort from None
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        for number in ENDING:
+            loop.remove_signal_handler(number)

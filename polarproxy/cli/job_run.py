@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.cli.cluster import RayExecutor, Setup, check_reach, start_nodes
+from polarproxy.cli.ending import ENDING
 from polarproxy.cli.output import errors
 from polarproxy.cli.progress import Progress
 from polarproxy.cli.rollouts import RolloutService, admin_key, pools_for, served
@@ -167,18 +167,19 @@ class _Run:
         skipping = asyncio.create_task(self._skip_rest())
 
         def stop() -> None:
-            self._stopped = True
-            working.cancel()
+            # Once: who is impatient must not break off the clearing up, which lasts as long as the loop.
+            if not self._stopped and not working.done():
+                self._stopped = True
+                working.cancel()
+                errors.print("stopping what runs")
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             loop.add_signal_handler(number, stop)
         try:
             await asyncio.wait((working,))
             if not working.cancelled():
                 working.result()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
             skipping.cancel()
             await asyncio.gather(skipping, return_exceptions=True)
         if self._stopped:

@@ -46,6 +46,7 @@ GROUPS = ("sessions", "calls", "trajectories", "reward", "credit", "db", "upstre
 """Groups of commands, each the `app` of the module of its name."""
 
 _HELP = "A transparent LLM API proxy that turns any agent harness into token-faithful training data."
+_INTERRUPTED = 130
 _WRONG_USE = (BadSettings, BadSpool, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
 
@@ -87,6 +88,9 @@ def run() -> None:
     except SystemExit:
         # The usual end, for which the classes below need not be imported.
         raise
+    except KeyboardInterrupt:
+        # While modules are still being imported; later the command line itself takes it.
+        sys.exit(_INTERRUPTED)
     except PolarproxyError as error:
         _complain(str(error))
         sys.exit(2 if isinstance(error, _WRONG_USE) else 1)

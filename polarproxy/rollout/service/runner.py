@@ -90,7 +90,7 @@ class Runner:
                         return
                 await self._wait()
         finally:
-            await self._stop()
+            await undisturbed(self._stop())
             self._ownership.release()
 
     async def _owns(self) -> bool:
