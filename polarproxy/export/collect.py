@@ -47,6 +47,7 @@ class Collection:
         self._spellings: dict[str | None, dict[int, bytes]] = {}
         if sessions is None:
             repository.require_group(options.group_id)
+            repository.require_model(options.model)
         summaries = repository.sessions(group_id=options.group_id) if sessions is None else []
         found = [entry.session for entry in summaries] if sessions is None else list(sessions)
         self.sizes = {entry.session.session_id: entry.calls for entry in summaries}

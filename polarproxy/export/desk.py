@@ -163,7 +163,10 @@ class Desk:
         return self._leases.consumers()
 
     def _new(self, wanted: Wanted, lease_id: str, now: datetime, until: datetime) -> Lease | None:
-        """A batch of complete groups. Groups without a row are noted as handed out, and others take their place."""
+        """A batch of complete groups. Groups without a row are noted as handed out, and others take their place: not where the
+        model is one that nobody ever sampled, which is misspelt or yet to come."""
+        if wanted.model is not None and not self._repository.has_model(wanted.model):
+            return None
         while True:
             ready = self._leases.ready(wanted.consumer, wanted.group_size, wanted.groups)
             if not ready or (len(ready) < wanted.groups and not wanted.partial):

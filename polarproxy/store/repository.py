@@ -80,6 +80,23 @@ class Repository:
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`polarproxy sessions list` shows them"
             raise NotFound(f"no session has the group {group_id!r}; {hint}")
 
+    def has_model(self, model: str) -> bool:
+        """Whether any call was sampled by it, as the engine calls it."""
+        with self._engine.begin() as connection:
+            found = select(calls.c.served_model).where(calls.c.served_model == model).limit(1)
+            return connection.execute(found).first() is not None
+
+    def require_model(self, model: str | None) -> None:
+        """Raises `NotFound`, which names near ones, when no call was sampled by it. None: nobody asked for one."""
+        if model is None or self.has_model(model):
+            return
+        with self._engine.begin() as connection:
+            query = select(calls.c.served_model).distinct().where(calls.c.served_model.is_not(None))
+            known = sorted(connection.execute(query).scalars())
+        near = get_close_matches(model, known, 3, 0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(known) or 'none'}"
+        raise NotFound(f"no call was sampled by the model {model!r}; {hint}")
+
     def response(self, response_id: str) -> FoundResponse | None:
         """A stored response by itself, whatever became of those it continues; None when there is none of this id."""
         with self._engine.begin() as connection:

@@ -172,9 +172,15 @@ def test_flags_of_credit_reach_the_estimator(polarproxy: Command, db: str) -> No
 
 
 def test_an_export_without_rows_has_found_something_wrong(polarproxy: Command, db: str) -> None:
-    done = polarproxy("export", "--out", "rows.jsonl", "--model", "nobody", "--db", db)
+    done = polarproxy("export", "--out", "rows.jsonl", "--where", "kind=probe", "--db", db)
     assert done.code == 1
     assert "no rows" in done.out
+
+
+def test_a_model_that_sampled_nothing_is_said(polarproxy: Command, db: str) -> None:
+    done = polarproxy("export", "--out", "rows.jsonl", "--model", "nobody", "--db", db)
+    assert (done.code, "no call was sampled by the model 'nobody'" in done.err) == (2, True)
+    assert not Path("rows.jsonl").exists()
 
 
 @pytest.mark.parametrize(

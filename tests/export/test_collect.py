@@ -10,7 +10,7 @@ import pytest
 from polarproxy.credit.estimators import CreditOptions
 from polarproxy.credit.rollouts import trained_turns, turn_key
 from polarproxy.credit.transcript import SaidTurn, ToolCall, Transcript
-from polarproxy.errors import BadExport, Collapsed
+from polarproxy.errors import BadExport, Collapsed, NotFound
 from polarproxy.export.collect import Collection
 from polarproxy.export.options import ADVANTAGES, Options
 from polarproxy.model import (
@@ -354,8 +354,10 @@ def test_one_model_is_trained_and_the_others_are_context(repository: Repository,
     assert (account.left_out_turns, account.refused, account.trained_tokens) == ({"other_model": 1}, 0, 3)
     assert account.warnings == {}
     assert collection._crediting.rollouts["a"].turns[0].reward == 0.5
-    nobody = Collection(repository, Options(model="typo"))
-    assert (list(nobody.rows()), nobody.account.left_out_sessions) == ([], {"nothing_trainable": 2})
+    with pytest.raises(NotFound, match="no call was sampled by the model 'othr'; did you mean 'other'"):
+        Collection(repository, Options(model="othr"))
+    with pytest.raises(NotFound, match="no call was sampled by the model 'x'; there are: other, "):
+        Collection(repository, Options(model="x"))
 
 
 def test_without_credit_subagents_can_be_left_out(repository: Repository, fill: Fill) -> None:

@@ -53,6 +53,11 @@ def test_long_rows_are_pieces_of_their_own_without_a_copy_and_short_ones_are_joi
     column = Tables(5).of([short, short, long, short, *[short] * 12]).column("token_ids")
     assert [len(chunk) for chunk in column.chunks] == [2, 1, 10, 3]
     assert column.chunk(1).values.buffers()[1].address == long.token_ids.ctypes.data
+    many = [row([number, number], [0, 1]) for number in range(40)]
+    joined = Tables(5).of(many)
+    assert len(joined.column("token_ids").chunks) == 4
+    assert joined.column("token_ids").to_pylist() == [[number, number] for number in range(40)]
+    assert joined.column("loss_mask").to_pylist() == [[0, 1]] * 40
     whole = Tables().of([short, long]).column("token_ids")
     assert len(whole.chunks) == 1
 

@@ -223,3 +223,11 @@ def test_a_query() -> None:
     wanted = read_wanted({"consumer": "a.b", "groups": "3", "partial": "true", "wait": "1.5", "max_lag": "2"})
     assert (wanted.consumer, wanted.groups, wanted.partial, wanted.wait) == ("a.b", 3, True, 1.5)
     assert wanted.options() == Options(max_lag=2)
+
+
+def test_a_model_that_sampled_nothing_uses_up_no_group(engine: Engine, desk: Desk) -> None:
+    add(engine, "a", reward=1.0)
+    add(engine, "b", reward=0.0)
+    (model,) = {one.call.served_model for one in Repository(engine).calls("a")}
+    assert desk.next(Wanted(model=f"{model}x")) is None
+    assert given(desk, Wanted(model=model)).rows == 2
