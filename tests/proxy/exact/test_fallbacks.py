@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from polarproxy.proxy.exact import prompts
 from polarproxy.trajectory.eligibility import Reason
 from tests.fakes import Faults, Tool, always, compose
 from tests.fakes.toy_tokenizer import prompt_ids
-from tests.proxy.exact.talk import TOOL, Talk, exact_rig, forced, renders
+from tests.proxy.exact.talk import TOOL, Talk, exact_rig, forced, renders, scripted, thinks
 from tests.proxy.rig import Rig, until
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
@@ -255,6 +256,20 @@ async def test_an_engine_that_uses_another_prompt_is_at_fault(tmp_path: Path) ->
         await talk.turn()
         continued = talk.promptings()[-1].continued
         assert continued is None or continued.call_id != faulty.call_id
+
+
+async def test_an_engine_that_does_not_say_which_prompt_it_used_is_at_fault(tmp_path: Path) -> None:
+    async with exact_rig(tmp_path) as rig:
+        talk = await begun(rig, 1)
+        rig.engine._script = lambda received: replace(scripted(thinks)(received), faults=Faults(no_prompt_ids=True))
+        await talk.turn()
+        fault = talk.promptings()[-1]
+        assert (fault.outcome, fault.reason) == (
+            PromptOutcome.FAULT,
+            "the engine does not say which prompt it used",
+        )
+        assert talk.calls()[-1].call.prompt_token_ids is None
+        assert (await talk.trajectory()).left_out_by_reason() == {"no_token_ids": 1}
 
 
 @pytest.mark.parametrize("where", ["template", "request"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from polarproxy.wire.chat.request import decode_request, encode_request
 from polarproxy.wire.neutral.history import Turn, fit, has_media, reply_turns, turns
+from polarproxy.wire.neutral.meaning import Meanings
 from polarproxy.wire.neutral.reply import Choice, Reply
 from polarproxy.wire.neutral.request import Message, Request, Text, Thinking, ToolResult, ToolUse
 from tests.wire.harness_reading import scenarios
@@ -124,6 +125,24 @@ def test_some_templates_tell_the_choice_of_a_tool() -> None:
         sent(assistant(), result(), tools=tools, tool_choice=choice).key for choice in ("none", "required", named)
     }
     assert len(others | {free.key}) == 4
+
+
+def test_every_member_of_a_tool_may_be_told_by_a_template() -> None:
+    tool: Json = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}, "strict": False}
+    changed: list[Json] = [
+        {},
+        {"name": "see"},
+        {"description": "Sees."},
+        {"parameters": {"type": "string"}},
+        {"strict": True},
+    ]
+    keys = {sent(assistant(), tools=[{"type": "function", "function": tool | one}]).key for one in changed}
+    assert len(keys) == len(changed)
+
+
+def test_a_result_that_is_an_error_is_another_one() -> None:
+    results = [Message("tool", (ToolResult("c1", (Text("4 degrees"),), is_error=wrong),)) for wrong in (True, False)]
+    assert Meanings().message(results[0]) != Meanings().message(results[1])
 
 
 @pytest.mark.parametrize("how", DIFFERENT)
