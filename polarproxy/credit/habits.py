@@ -23,10 +23,11 @@ _QUESTION = re.compile(r"\w[\"')\]]*\s?[?？]")
 
 
 class Habits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Patterns of tool names, for any case."""
+    """Regular expressions that are searched in the names of tools, in any case."""
 
-    asks: str = "ask|question|clarif|elicit|user_input"
-    looks: str = "read|list|search|grep|glob|find|view|fetch|^cat$|^ls$|^get"
+    # A task asks nobody, and a thread is not read.
+    asks: str = "(?<![tm])ask|question|clarif|elicit|user_input"
+    looks: str = "(?<!th)read|list|search|grep|glob|find|view|fetch|^cat$|^ls$|^get"
 
     def check(self) -> None:
         """Raises `BadReward` for what is no regular expression."""
