@@ -66,8 +66,17 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def was_killed(path: Path) -> bool:
-    """Whether a process that wrote to `path` is gone without having finished or given up."""
-    return any(not _is_alive(process) for _, process in _temporaries(path))
+    """Whether a process that wrote to `path` is gone without having finished or given up, and none has finished since."""
+    done = _changed(path) or 0.0
+    return any(not _is_alive(process) and (_changed(left) or 0.0) > done for left, process in _temporaries(path))
+
+
+def _changed(path: Path) -> float | None:
+    """When it was written last. None: it is not there."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _temporaries(path: Path) -> Iterator[tuple[Path, int]]:

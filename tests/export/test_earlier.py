@@ -1,6 +1,7 @@
 """An export takes the place of the one before to the same name: no old shard is left to be trained beside the new ones."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -78,5 +79,6 @@ def test_a_single_file_that_was_killed_is_begun_again_and_says_so(store: Reposit
     (folder / f".rows.jsonl.{gone.pid}.tmp").write_bytes(b"half")
     outcome = export(store, job(folder, layout=Layout()))
     assert outcome.anew == "a single file is written in one go; of several (--shards) those that are finished are kept"
-    (folder / f".rows.jsonl.{gone.pid}.tmp").unlink()
-    assert export(store, job(folder, format_named("jsonl"), Layout())).anew is None
+    assert export(store, job(folder, format_named("jsonl"), Layout())).anew is None, "it is whole now"
+    os.utime(folder / "rows.jsonl", (0, 0))
+    assert export(store, job(folder, layout=Layout())).anew is not None, "one that was killed after it"
