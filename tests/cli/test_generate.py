@@ -81,16 +81,23 @@ async def test_another_job_of_the_same_name(tmp_path: Path) -> None:
         assert await run_job(place(tmp_path, one, katas=2))
 
 
-async def test_what_went_wrong_is_told_by_an_example(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"folder": "/nonexistent", "files": {}}, "the working copy cannot be made from"),
+        ({"files": {"a": "", "a/b": ""}}, "the files of the task cannot be written"),
+    ],
+)
+async def test_what_went_wrong_is_told_by_an_example(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
     async with ScriptedEngine(Model()) as engine:
         asked = place(tmp_path, JOB + f'[engine]\nupstream = "{engine.url}"\n', katas=1)
-        tasks = [msgspec.structs.replace(one, folder="/nonexistent", files={}) for one in asked.tasks]
+        tasks = [msgspec.structs.replace(one, **wrong) for one in asked.tasks]
         assert await run_job(replace(asked, tasks=tasks))
     database = open_database(asked.db)
     counted = tally(TaskStore(database).of_job("j"))
     database.dispose()
     assert counted.left_out == {"infra_error": 4}
-    assert "/nonexistent" in counted.summary(asked.job.prices)["errors"]["infra_error"]
+    assert said in counted.summary(asked.job.prices)["errors"]["infra_error"]
 
 
 @pytest.mark.parametrize("taken", [True, False])

@@ -25,15 +25,24 @@ _SETTLED_S = 60.0
 
 
 class OwnFolder:
-    """A new one; the end of a `with` block removes it. Its lock goes with this process, however that ends."""
+    """A new one; the end of a `with` block removes it. Its lock goes with this process, however that ends.
+
+    Raises OSError when it cannot be made, and leaves nothing then.
+    """
 
     def __init__(self, purpose: Purpose) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=_prefix(purpose)))
         new = self.path / _NEW
-        self._lock: int | None = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Under its name it was never without.
-        new.rename(self.path / _LOCK)
+        self._lock: int | None = None
+        try:
+            self._lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            # Under its name it was never without.
+            new.rename(self.path / _LOCK)
+        except OSError:
+            self.remove()
+            self.release()
+            raise
 
     def __enter__(self) -> Self:
         return self

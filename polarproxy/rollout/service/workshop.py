@@ -87,7 +87,7 @@ class RecipeWorkshop:
         """A new one with the task's working copy; raises `RuntimeFailed`."""
         try:
             installed = await self.installed(request.harness)
-            source = await asyncio.to_thread(self._source, request)
+            source = await asyncio.to_thread(self._written, request)
             spec = request.place.spec(self._proxy, installed.programs, source)
             kind = request.place.kind or self._kind or await asyncio.to_thread(self._best)
             return await self._runtimes.start(kind, spec)
@@ -119,6 +119,12 @@ class RecipeWorkshop:
         """The runtime for tasks that name none, on this machine."""
         self._kind = self._kind or best_runtime()
         return self._kind
+
+    def _written(self, request: TaskRequest) -> Source | None:
+        try:
+            return self._source(request)
+        except OSError as error:
+            raise RuntimeFailed(f"the files of the task cannot be written: {error}") from error
 
     def _source(self, request: TaskRequest) -> Source | None:
         """Of the working copy. Files that are written in the task lie in a folder of their own, once for all its rollouts."""

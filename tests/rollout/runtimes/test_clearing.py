@@ -1,6 +1,7 @@
 """Removing what hostile programs left, and what killed processes left."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -145,6 +146,18 @@ def test_a_folder_that_lost_its_maker_before_its_lock_is_removed_once_it_is_old(
         os.utime(one, (0, 0))
     sweep()
     assert [one.exists() for one in shells] == [False, False, True, True]
+
+
+def test_a_folder_that_cannot_have_a_lock_is_not_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", full)
+    before = psutil.Process().num_fds()
+    with pytest.raises(OSError, match="no locks here"):
+        OwnFolder("run")
+    assert list(place.iterdir()) == []
+    assert psutil.Process().num_fds() == before
 
 
 ORPHAN = """

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from polarproxy.rollout.runtimes import shim
+from polarproxy.rollout.runtimes.process import Settings, shimmed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -45,3 +47,13 @@ def test_a_process_that_ended_has_no_children() -> None:
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
     assert shim.children(ended.pid) == []
+
+
+def test_nothing_is_begun_for_a_parent_that_has_died(tmp_path: Path) -> None:
+    """Before its keeper could ask to hear of its death."""
+    for parent, code in ((os.getpid(), 0), (1 if os.getpid() != 1 else 2, 137)):
+        (tmp_path / "done").unlink(missing_ok=True)
+        done = subprocess.run(
+            shimmed(Settings(parent=parent), ["touch", str(tmp_path / "done")]), check=False, timeout=30
+        )
+        assert (done.returncode, (tmp_path / "done").exists()) == (code, code == 0)
