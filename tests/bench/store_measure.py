@@ -130,14 +130,16 @@ def driver(url: str, bare_url: str, groups: int) -> Driver:
     """The same rows into two databases: by the inserts that SQLAlchemy compiled, and by `sqlite3` itself."""
     engine, bare = for_writing(open_database(url)), open_database(bare_url)
     run = Inserts(engine.dialect).run
+    # Kept, as the writer keeps it.
+    ours = engine.connect()
     raw = bare.raw_connection()
     cursor = raw.cursor()
     spent: dict[str, list[float]] = {"core": [], "bare": []}
 
     def by_core(made: _Group) -> None:
-        with engine.begin() as connection:
+        with ours.begin():
             for table, table_rows in made:
-                run(connection, table, table_rows)
+                run(ours, table, table_rows)
 
     def by_driver(made: _Group) -> None:
         cursor.execute("BEGIN IMMEDIATE")
@@ -152,6 +154,7 @@ def driver(url: str, bare_url: str, groups: int) -> Driver:
             by_core(made) if name == "core" else by_driver(made)
             spent[name].append((time.thread_time() - started) / GROUP * 1e6)
     raw.close()
+    ours.close()
     engine.dispose()
     bare.dispose()
     # The first groups compile statements.
@@ -172,13 +175,19 @@ def _rows(number: int) -> _Group:
     return [(sessions, session_rows), (calls, call_rows), (completions, completion_rows)]
 
 
+def _given(made: list[rows.Row]) -> list[str]:
+    """The columns that hold anything; the rows are alike."""
+    return [name for name, value in made[0].items() if value is not None]
+
+
 def _sql(table: Table, made: list[rows.Row]) -> str:
-    return f"INSERT INTO {table.name} ({', '.join(made[0])}) VALUES ({', '.join('?' * len(made[0]))})"
+    names = _given(made)
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 def _tuples(table: Table, made: list[rows.Row]) -> list[list[Any]]:
     """What a program without SQLAlchemy would have to do as well: pick the values, spell the times."""
-    names = list(made[0])
+    names = _given(made)
     pick = itemgetter(*names)
     times = [place for place, name in enumerate(names) if isinstance(table.c[name].type, UTCDateTime)]
     values = [list(pick(row)) for row in made]
