@@ -22,12 +22,7 @@ from polarproxy.store.facts import add_label
 from polarproxy.store.fingerprints import fingerprints
 from polarproxy.store.inserts import insert_once
 from polarproxy.store.reading import read_call, read_calls
-from polarproxy.store.schema import (
-    calls,
-    policy_versions,
-    sessions,
-    token_texts,
-)
+from polarproxy.store.schema import calls, policy_versions, sessions, token_texts
 from polarproxy.store.summaries import list_calls, list_sessions
 from polarproxy.store.verifying import session_damage
 
