@@ -145,8 +145,9 @@ class Reader(ReplyReader):
         # The first event tells more than what was sampled.
         if self._shown is not None and self.capture.model is not None:
             sampled = read_sampled(data)
-            if sampled is not None:
-                self.capture.choice(sampled.choice).take_few(sampled.token_ids, sampled.logprobs)
+            # What comes after the end of a choice is shown in any case.
+            if sampled is not None and (sampling := self.capture.choice(sampled.choice)).finish is None:
+                sampling.take_few(sampled.token_ids, sampled.logprobs)
                 return data if self._shown else sampled.view
         chunk = self._object(data)
         if "choices" not in chunk:

@@ -28,8 +28,28 @@ def entry(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def events(draw: st.DrawFn) -> bytes:
-    """Half of them as vLLM has them; the rest with a member more, less, of another kind, or elsewhere."""
+def usual(draw: st.DrawFn) -> bytes:
+    """As vLLM has them."""
+    said = st.dictionaries(st.sampled_from(["content", "reasoning"]), TEXT | st.none(), max_size=2)
+    called = st.builds(lambda text: {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}, TEXT)
+    entries = [
+        {"token": draw(TEXT), "logprob": draw(VALUE), "bytes": draw(BYTES), "top_logprobs": []} for _ in range(2)
+    ]
+    choice = {
+        "index": draw(st.sampled_from([0, 1])),
+        "delta": draw(said | called),
+        "logprobs": {"content": entries[: draw(st.integers(1, 2))]},
+        "finish_reason": None,
+        "token_ids": draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=2)),
+    }
+    event = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": draw(TEXT), "choices": [choice]}
+    text = json.dumps(event, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
+    return text.encode("utf-8", "surrogatepass")
+
+
+@st.composite
+def odd(draw: st.DrawFn) -> bytes:
+    """With a member more, less, of another kind, or elsewhere."""
     delta = draw(
         st.one_of(
             st.dictionaries(st.sampled_from(["content", "reasoning", "refusal"]), TEXT | st.none(), max_size=2),
@@ -56,13 +76,13 @@ def events(draw: st.DrawFn) -> bytes:
         "choices": [choice],
     }
     if draw(st.booleans()):
-        odd = draw(st.sampled_from([choice, event]))
-        odd[draw(st.sampled_from(["x", "usage", "prompt_token_ids", "choices", "stop_reason"]))] = draw(
+        changed = draw(st.sampled_from([choice, event]))
+        changed[draw(st.sampled_from(["x", "usage", "prompt_token_ids", "choices", "stop_reason"]))] = draw(
             st.sampled_from([None, [1], {"prompt_tokens": 1}])
         )
-        members = draw(st.permutations(list(odd.items())))
-        odd.clear()
-        odd.update(members)
+        members = draw(st.permutations(list(changed.items())))
+        changed.clear()
+        changed.update(members)
     separators = draw(st.sampled_from([(",", ":"), (",", ":"), (",", ":"), (", ", ": ")]))
     text = json.dumps(event, separators=separators, ensure_ascii=draw(st.booleans()))
     return text.encode("utf-8", "surrogatepass")
@@ -86,7 +106,7 @@ def told(sent: list[bytes], asked: Asked) -> tuple[object, ...]:
     return views, done, reader.capture.model, reader.capture.usage
 
 
-@given(st.lists(events(), max_size=3), st.sampled_from([Asked(), vllm._EVERYTHING]))
+@given(st.lists(usual() | odd(), max_size=3), st.sampled_from([Asked(), vllm._EVERYTHING]))
 def test_known_or_decoded(sent: list[bytes], asked: Asked) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vllm, "read_sampled", lambda _: None)
@@ -94,7 +114,7 @@ def test_known_or_decoded(sent: list[bytes], asked: Asked) -> None:
     assert told(sent, asked) == decoded
 
 
-@given(events())
+@given(usual() | odd())
 def test_what_is_known_stands_in_the_event(event: bytes) -> None:
     found = read_sampled(event)
     if found is None:

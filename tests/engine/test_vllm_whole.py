@@ -132,3 +132,21 @@ def test_of_several_choices_none_is_cut_out_before() -> None:
     two = whole()[:-2] + whole().removeprefix(b'{"choices":[').replace(b'"index":0', b'"index":1').join((b",", b""))
     assert read_whole(two, cut_prompt=True) is None
     assert [choice["logprobs"] for choice in json.loads(Reader(Asked()).body(two))["choices"]] == [None, None]
+
+
+def test_logprobs_of_something_else_stay() -> None:
+    """Inside the message stands what the choice's own would look like."""
+    own = '"logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}]},"finish_reason":"x"'
+    data = f'{{"choices":[{{"index":0,"message":{{"content":"a",{own}}},"logprobs":null,"token_ids":[7]}}]}}'.encode()
+    assert read_whole(data, cut_prompt=True) is None
+    assert json.loads(Reader(Asked()).body(data))["choices"][0]["message"]["logprobs"]["content"][0]["token"] == "a"
+
+
+@pytest.mark.parametrize(
+    "more", ['"x":{"prompt_token_ids":[1,2]}', '"prompt_token_ids":null,"x":{"prompt_token_ids":[1]}']
+)
+def test_prompt_ids_of_something_else_stay(more: str) -> None:
+    data = whole()[:-1] + f",{more}}}".encode()
+    assert read_whole(data, cut_prompt=True) is None
+    made = Reader(Asked())
+    assert (json.loads(made.body(data))["x"], made.capture.prompt) == (json.loads(f"{{{more}}}")["x"], None)
