@@ -41,7 +41,7 @@ def from_file(path: Path, *, may_lack: bool = False) -> dict[str, Any]:
         if may_lack and isinstance(error, FileNotFoundError):
             return {}
         raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from error
     values.pop(REWARD, None)
     for name in values:

@@ -28,7 +28,7 @@ def spec_for_export(file: Path | None) -> Spec | None:
 def _default_tables() -> dict[str, Any]:
     try:
         return tomllib.loads(DEFAULT_FILE.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
         # Settings are read, and complained of, by whoever needs them.
         return {}
 
@@ -42,7 +42,7 @@ def load_spec(file: Path | None) -> Spec:
         raise BadReward(f"there is no {path}; name a file with a [reward] table with --reward") from error
     except OSError as error:
         raise BadReward(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadReward(f"{path} is not TOML: {error}") from error
     if REWARD not in values:
         raise BadReward(f"{path} has no [reward] table; docs/reference/rewards.md shows one")

@@ -81,7 +81,11 @@ def test_a_value_that_cannot_be_used_is_an_error(values: dict[str, object]) -> N
         load(values, None, {})
 
 
-@pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"port = 1\nport = 2"], ids=repr)
+@pytest.mark.parametrize(
+    "content",
+    [b"port = ", b"\xff\xfe", b"port = 1\nport = 2", b"port = " + b"[" * 5000],
+    ids=["cut", "bytes", "twice", "deep"],
+)
 def test_a_file_that_is_not_toml_is_an_error(content: bytes) -> None:
     Path("bad.toml").write_bytes(content)
     with pytest.raises(BadSettings, match=r"bad\.toml is not TOML"):

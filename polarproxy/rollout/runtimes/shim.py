@@ -77,14 +77,14 @@ def _filter_calls(arch: int, clone: int, unshare: int) -> None:
 
 def limit(settings: dict) -> None:  # type: ignore[type-arg]
     """Limits of the command and of what it starts, each process for itself but for the number of processes."""
-    wanted = [("RLIMIT_CORE", 0)]
-    if settings["file_mb"] is not None:
-        wanted.append(("RLIMIT_FSIZE", settings["file_mb"] << 20))
-    if settings["memory_mb"] is not None and sys.platform == "linux":
-        # Not the address space: V8 and others reserve far more of it than they use.
-        wanted.append(("RLIMIT_DATA", settings["memory_mb"] << 20))
-    if settings["processes"] is not None:
-        wanted.append(("RLIMIT_NPROC", settings["processes"]))
+    # Not the address space: V8 and others reserve far more of it than they use.
+    data = settings["memory_mb"] if sys.platform == "linux" else None
+    asked = (
+        ("RLIMIT_FSIZE", settings["file_mb"], 20),
+        ("RLIMIT_DATA", data, 20),
+        ("RLIMIT_NPROC", settings["processes"], 0),
+    )
+    wanted = [("RLIMIT_CORE", 0), *((name, value << bits) for name, value, bits in asked if value is not None)]
     for name, value in wanted:
         number = getattr(resource, name)
         hard = resource.getrlimit(number)[1]
