@@ -179,7 +179,7 @@ class FakeEngine:
         received = request[RECEIVED]
         turn = self._next_turn(received)
         if turn.faults.refuse or turn.faults.status:
-            return _refused(request, turn.faults)
+            return await self._refused(request, turn.faults)
         if self.finds_old_thoughts and b"</think>" in received.body and b"structured_outputs" in received.body:
             turn = Turn((compose(received.json["structured_outputs"]["choice"][0]),))
         chat = _decoded(received.body, ChatRequest)
@@ -202,7 +202,7 @@ class FakeEngine:
         received = request[RECEIVED]
         turn = self._next_text_turn(received)
         if turn.faults.refuse or turn.faults.status:
-            return _refused(request, turn.faults)
+            return await self._refused(request, turn.faults)
         asked = _decoded(received.body, TextRequest)
         try:
             check_text(asked, self.model, self.max_model_len)
@@ -226,6 +226,18 @@ class FakeEngine:
 
     def _reply_id(self, request: web.Request) -> str:
         return request.headers.get("X-Request-Id") or f"{self._turns:016x}"
+
+    async def _refused(self, request: web.Request, faults: Faults) -> web.Response:
+        if faults.hold_after == 0:
+            await self._released.wait()
+        if faults.refuse:
+            hang_up(request, reset=False)
+            return web.Response(status=503)
+        error = of_status(faults.status or 503)
+        headers = _headers(request) | {"Content-Type": "application/json"}
+        if faults.retry_after is not None:
+            headers["Retry-After"] = str(faults.retry_after)
+        return web.Response(body=compact(error.body), status=error.status, headers=headers)
 
     async def _stream(self, request: web.Request, faults: Faults, events: Iterable[bytes]) -> web.StreamResponse:
         headers = _headers(request) | {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -271,17 +283,6 @@ def _hotter(turn: Turn, temperature: float) -> Turn:
         reply.with_logprobs(*(value and value / temperature for value in reply.logprobs)) for reply in turn.replies
     )
     return replace(turn, replies=tuple(replies))
-
-
-def _refused(request: web.Request, faults: Faults) -> web.Response:
-    if faults.refuse:
-        hang_up(request, reset=False)
-        return web.Response(status=503)
-    error = of_status(faults.status or 503)
-    headers = _headers(request) | {"Content-Type": "application/json"}
-    if faults.retry_after is not None:
-        headers["Retry-After"] = str(faults.retry_after)
-    return web.Response(body=compact(error.body), status=error.status, headers=headers)
 
 
 def _decoded(body: bytes, kind: type[_Request]) -> _Request:

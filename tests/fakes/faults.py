@@ -13,8 +13,8 @@ class Faults:
 
     On the wire: `end_after` ends the body properly but early; `cut_after` closes the connection in mid-body;
     `reset_after` resets it; `refuse` closes it before any reply; `hold_after` waits until `FakeEngine.release()` (or the
-    client leaves, or the engine stops); `error_after` reports an engine error as vLLM does. `chop` writes the body in
-    pieces of these sizes in turn, wherever they fall.
+    client leaves, or the engine stops; 0 also holds back a refusal); `error_after` reports an engine error as vLLM does.
+    `chop` writes the body in pieces of these sizes in turn, wherever they fall.
 
     In the data: `steps_per_event` puts several engine steps into one event; `no_prompt_ids`, `no_token_ids` and
     `no_logprobs` answer null though asked; `drop_logprobs` leaves out the entries of the first k tokens, so that there

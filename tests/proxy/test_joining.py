@@ -205,10 +205,12 @@ async def test_a_count_that_is_none_joins_nothing(start: Starter, count: str) ->
 
 
 async def test_when_the_engine_fails_all_are_told(start: Starter) -> None:
-    rig = await start(always(REPLY, faults=Faults(status=500, first_byte_delay=0.3)))
+    rig = await start(always(REPLY, faults=Faults(status=500, hold_after=0)))
     first = asyncio.create_task(rig.ask(STREAM, headers=attempt(0)))
     await rig.engine.until(lambda _: bool(rig.received))
     second = asyncio.create_task(rig.ask(STREAM, headers=attempt(1)))
+    await joined(rig)
+    rig.engine.release()
     one, other = await first, await second
     assert (one.status, other.status, len(rig.received)) == (500, 500, 1)
     assert one.body == other.body
