@@ -162,7 +162,7 @@ def _derived_key(settings: Settings) -> str | None:
 def _refusal(status: int, body: bytes) -> PolarproxyError:
     try:
         message = msgspec.json.decode(body, type=_Refused).error.message
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         message = f"the answer is {status}, and not polarproxy's"
     match status:
         case 401 | 403:

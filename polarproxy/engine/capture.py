@@ -44,7 +44,7 @@ _scalar = msgspec.json.Decoder(str | int | None)
 _index = msgspec.json.Decoder(int)
 _FALSE_WORDS = frozenset((b"false", b"0", b"0.0", b"no", b"off", b"f", b"n"))
 _TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_scalar(raw: msgspec.Raw | None) -> str | None:

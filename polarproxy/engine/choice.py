@@ -57,7 +57,7 @@ class _Values(msgspec.Struct):
 _byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
 _contents = msgspec.json.Decoder(_LogprobContent), msgspec.json.Decoder(list[_LogprobContent])
 _values = msgspec.json.Decoder(_Values), msgspec.json.Decoder(list[_Values])
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 Decoders: TypeAlias = tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[list[T]]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _LIST_OF_PROMPTS = re.compile(rb'\[\s*["\[]')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def only_prompt(fields: Fields) -> msgspec.Raw | None:

@@ -133,7 +133,7 @@ class Reader(ReplyReader):
             reply = _object.decode(data)
             choices = _choices.decode(reply["choices"])
             verbose = _verbose.decode(reply.pop("__verbose"))
-        except (KeyError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        except (KeyError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
             raise BadReply(f"the engine's reply has no choices or no verbose part ({error}): {data[:200]!r}") from error
         self._prompt = verbose
         self._head(reply, verbose)

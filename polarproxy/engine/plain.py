@@ -35,7 +35,7 @@ class Reader(ReplyReader):
         try:
             reply = _object.decode(data)
             choices = _choices.decode(reply["choices"]) if "choices" in reply else []
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         capture = self.capture
         if "error" in reply:

@@ -44,7 +44,7 @@ def read_json(data: bytes) -> Any:
     """The value of a JSON text; None when it is not JSON."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -56,7 +56,7 @@ def read(reply: bytes, ids: TokenIds) -> NDArray[np.float32]:
     try:
         choices = _reply.decode(reply).choices
         shown = choices[0].prompt_logprobs
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
         raise BadReply(f"the engine's scores cannot be read: {error}") from error
     if shown is None or len(shown) != len(ids):
         raise BadReply(f"the engine scored {0 if shown is None else len(shown)} of {len(ids)} tokens")

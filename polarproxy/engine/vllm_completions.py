@@ -151,7 +151,7 @@ class Reader(ReplyReader):
     def _decode(self, data: bytes) -> _Reply:
         try:
             return _reply.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadReply(f"the engine's reply is not one of the completions API ({error}): {data[:200]!r}") from error
 
     def _read(self, data: bytes, reply: _Reply, choices: list[_Choice]) -> bytes:

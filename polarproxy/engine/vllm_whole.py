@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from polarproxy.engine.choice import NULL, read_numbers
+from polarproxy.engine.choice import NULL, is_null, read_numbers
 from polarproxy.engine.cuts import Places
 from polarproxy.errors import BadReply
 
@@ -79,11 +79,13 @@ def read_whole(data: bytes, *, cut_prompt: bool) -> Read | None:
     try:
         reply = _reply.decode(places.whole)
         numbers = read_numbers(whole[begin:end])
-    except (BadReply, msgspec.DecodeError, UnicodeDecodeError):
+    except (BadReply, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if len(reply.choices) != 1 or not _stands(reply.choices[0].logprobs, places, begin):
         return None
     if ids is None:
+        if cut_prompt and not is_null(reply.prompt_token_ids):
+            return None
         return Read(reply, places, whole[begin:end], numbers, reply.prompt_token_ids)
     if not _stands(reply.prompt_token_ids, places, ids[0] - (end - begin) + len(_NULL)):
         return None

@@ -81,6 +81,6 @@ def reply_messages(body: bytes) -> list[bytes]:
     """The assistant message of each choice of a whole reply; empty when it cannot be read."""
     try:
         reply = msgspec.json.decode(body, type=_Reply)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [bytes(choice.message) for choice in reply.choices]

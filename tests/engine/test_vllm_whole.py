@@ -150,3 +150,20 @@ def test_prompt_ids_of_something_else_stay(more: str) -> None:
     assert read_whole(data, cut_prompt=True) is None
     made = Reader(Asked())
     assert (json.loads(made.body(data))["x"], made.capture.prompt) == (json.loads(f"{{{more}}}")["x"], None)
+
+
+@pytest.mark.parametrize("name", ['"prompt_token_ids": ', '"prompt_token_ids" :', '"prompt_token_id\\u0073":'])
+@pytest.mark.parametrize("asked", [Asked(), Asked(token_ids=True)], ids=["nothing", "its own ids"])
+def test_prompt_ids_are_kept_from_the_client_however_they_are_written(name: str, asked: Asked) -> None:
+    reader = Reader(asked)
+    view = json.loads(reader.body(whole().replace(b"{", f"{{{name}[1,2],".encode(), 1)))
+    assert view["prompt_token_ids"] is None
+    assert list(reader.capture.prompt or ()) == [1, 2]
+
+
+def test_a_reply_that_is_nested_too_deeply_cannot_be_read() -> None:
+    deep = whole(more=f'"x":{"[" * 5000}{"]" * 5000},')
+    with pytest.raises(BadReply):
+        Reader(Asked()).body(deep)
+    with pytest.raises(BadReply):
+        Reader(Asked()).event(deep)

@@ -131,7 +131,7 @@ def rendered_ids(reply: bytes) -> TokenIds:
     """The ids in the engine's answer; raises `BadReply` when it has none."""
     try:
         return TokenIds.of(_rendered.decode(reply).token_ids)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadReply(f"the engine's rendering cannot be read: {error}") from error
 
 

@@ -54,7 +54,7 @@ def read_error(text: str | bytes) -> tuple[int, str]:
         said = msgspec.json.decode(raw, type=_EngineError)
         if said.error:
             said = msgspec.json.decode(said.error, type=_EngineError)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _FAILED, raw.decode("utf-8", "replace")
     status = said.code if isinstance(said.code, int) and 400 <= said.code < 600 else _FAILED
     return status, said.message or raw.decode("utf-8", "replace")

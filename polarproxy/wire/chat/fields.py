@@ -43,7 +43,7 @@ def _member(fields: Fields, name: str, decoder: msgspec.json.Decoder[_T]) -> _T 
         return None
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -134,7 +134,7 @@ def renamed(reply: bytes, model: bytes) -> bytes:
     """A chunk or a whole reply with this `model`, given as JSON; all else keeps its bytes."""
     try:
         fields = _fields.decode(reply)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return reply
     if "model" not in fields:
         return reply

@@ -47,7 +47,7 @@ class Members:
             return None
         try:
             value = decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         del self.left[name]
         return value

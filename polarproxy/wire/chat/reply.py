@@ -60,7 +60,7 @@ def decode_reply(body: bytes) -> Reply:
     """Reads a whole reply; raises `BadReply` when it is not one, or calls a tool without its name."""
     try:
         reply = _reply.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadReply(f"the engine's reply is not a chat completion: {error}") from error
     return Reply(
         tuple(_decode_choice(choice) for choice in reply.choices), None if reply.usage is None else reply.usage.value()

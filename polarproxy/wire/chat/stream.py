@@ -110,7 +110,7 @@ class PieceReader:
         """
         try:
             chunk = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadReply(f"the engine's event is not a chunk of a chat stream: {error}") from error
         self._id = chunk.id or self._id
         pieces: list[Piece] = []

@@ -85,5 +85,5 @@ def _count(prompt: msgspec.Raw | None) -> int:
         return 1
     try:
         return max(1, len(_list.decode(prompt)))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 1

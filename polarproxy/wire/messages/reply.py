@@ -118,7 +118,7 @@ def decode_reply(body: bytes) -> Reply:
     """Reads a message; raises `BadReply` when it is none. Blocks of types that a model here never says are passed over."""
     try:
         message = _message.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadReply(f"not a message of the Anthropic API: {error}") from error
     parts: list[Text | Thinking | ToolUse] = []
     for block in message.content:

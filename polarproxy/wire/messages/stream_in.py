@@ -100,7 +100,7 @@ class _Reader:
             return
         try:
             event = _event.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadReply(f"not an event of the Anthropic API: {error}") from error
         match event.type:
             case "message_start" if event.message is not None:

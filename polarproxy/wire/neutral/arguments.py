@@ -55,5 +55,5 @@ def _unwrapped(text: str) -> str | None:
         return None
     try:
         return _wrapped.decode(text).text
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
