@@ -1,10 +1,11 @@
 """A server that sends everybody elsewhere, and whoever comes there all the same."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.serving import serving
 
 ELSEWHERE = "/elsewhere"
 
@@ -41,12 +42,5 @@ def redirecting(status: int) -> Iterator[Redirecting]:
         def log_message(self, *_arguments: object) -> None:
             """Says nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as made.url:
+        yield made

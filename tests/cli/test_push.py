@@ -1,10 +1,9 @@
 """`polarproxy push`: a trainer gets every batch until it has it, and no batch twice unless it failed."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pyarrow as pa
 import pytest
@@ -15,6 +14,7 @@ from polarproxy.store.database import open_database
 from polarproxy.store.leases import Consumer, Leases
 from polarproxy.store.repository import Repository
 from tests.cli.command import Command
+from tests.serving import serving
 
 Answer = Callable[[int], int]
 """The status of the answer to the request of this number; 0: something that is no HTTP."""
@@ -55,15 +55,9 @@ def trainer(answer: Answer) -> Iterator[Trainer]:
         def log_message(self, *_arguments: object) -> None:
             """Says nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_address[1]}/batches"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join(20)
+    with serving(Handler) as url:
+        made.url = f"{url}/batches"
+        yield made
 
 
 @pytest.fixture(autouse=True)
