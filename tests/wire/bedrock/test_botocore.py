@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import dataclass, field, replace
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -40,6 +39,7 @@ from polarproxy.wire.neutral.request import (
     ToolUse,
 )
 from polarproxy.wire.neutral.seal import seal
+from tests.serving import serving
 from tests.wire.bedrock.drawing import OWN_MEMBERS, sayable_requests
 from tests.wire.neutral.strategies import envelope
 
@@ -118,16 +118,10 @@ def server() -> Iterator[Judge]:
         def log_message(self, format: str, *args: object) -> None:
             """Says nothing."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    judge.url = f"http://127.0.0.1:{http.server_port}"
-    judge.client = _client(judge.url, 1)
-    yield judge
-    judge.client.close()
-    http.shutdown()
-    thread.join(10)
-    http.server_close()
+    with serving(Handler) as judge.url:
+        judge.client = _client(judge.url, 1)
+        yield judge
+        judge.client.close()
 
 
 @pytest.fixture
