@@ -176,17 +176,16 @@ class Reader(ReplyReader):
 
     def _cut_in_one_pass(self, data: bytes) -> bytes | None:
         """None: the reply is not quite as vLLM writes it, and nothing was kept of it."""
-        read = read_whole(data, cut_prompt=not self._asked.prompt_ids)
+        asked = self._asked
+        read = read_whole(data, cut_prompt=not asked.prompt_ids, cut_sampled=not asked.token_ids)
         if read is None:
             return None
-        reply, asked = read.reply, self._asked
+        reply = read.reply
         (choice,) = reply.choices
         self._read_head(read.prompt, reply.model, reply.id, reply.usage)
-        self.capture.choice(choice.index).take_whole(choice.token_ids, read.logprobs, read.numbers)
+        self.capture.choice(choice.index).take_whole(read.sampled, read.logprobs, read.numbers)
         self._read_end(choice.index, choice.finish_reason, choice.stop_reason)
-        if asked.token_ids or is_null(choice.token_ids):
-            return read.places.whole
-        return read.places.nulled([read.places.of(choice.token_ids)])
+        return read.view
 
     def _cut_anywhere(self, data: bytes) -> bytes:
         try:

@@ -1,27 +1,35 @@
 """A whole chat reply of vLLM, each byte of it read once: the log-probabilities as numbers, all else as the bytes that came in.
 
-The prompt's ids and the logprobs are nearly all of a reply. They are looked for where vLLM writes them and cut out; what is
-left is small, and decoded. When a cut left a `null` in the very place of a member, it was that member, and whole, if what was
-cut out reads as one value: the numbers are decoded here, and the ids by who parses them. Where anything is not as vLLM
-writes it, nothing is guessed.
+The prompt's ids, the logprobs and the sampled ids are nearly all of a reply. They are looked for where vLLM writes them and cut
+out; what is left is small, and decoded. Each cut leaves a mark that stands nowhere else in what is left. When the mark is the
+value of a member, the cut was that member, and whole, if what was cut out reads as one value: the numbers are decoded here,
+and the ids by who parses them. Where anything is not as vLLM writes it, nothing is guessed.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.engine.choice import NULL, is_null, read_numbers
-from polarproxy.engine.cuts import Places
 from polarproxy.errors import BadReply
+
+if TYPE_CHECKING:
+    from polarproxy.engine.ids import JsonText
 
 _BEFORE = b',"logprobs":'
 _OPENING = b',"logprobs":{"content":['
 _CLOSING = b"}]}"
 _AFTER = b'}]},"finish_reason":'
+_SAMPLED = b'"token_ids":['
 _PROMPT = b'"prompt_token_ids":['
 _NULL = b"null"
+_STEM = b"%d" % secrets.randbelow(1 << 62)
+"""Of all marks: a number that nobody can know before."""
+_LOGPROBS_CUT, _SAMPLED_CUT, _PROMPT_CUT = _STEM + b"1", _STEM + b"2", _STEM + b"3"
 
 
 class WholeChoice(msgspec.Struct):
@@ -47,59 +55,85 @@ class WholeReply(msgspec.Struct):
 _reply = msgspec.json.Decoder(WholeReply)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read:
     """A reply with one choice."""
 
     reply: WholeReply
-    places: Places
-    """In the reply without what was cut out."""
+    view: bytes
+    """The reply with null in place of what the client is not to see."""
     logprobs: memoryview
     """The JSON object that was cut out."""
     numbers: list[float | None]
     """The log-probabilities in it, None where the engine could not write one."""
-    prompt: memoryview | msgspec.Raw
+    sampled: msgspec.Raw
+    """The JSON array of the sampled ids, or null. When it was cut out, not known to be one."""
+    prompt: JsonText
     """The JSON array of the prompt's ids, or null. When it was cut out, not known to be one."""
 
 
-def read_whole(data: bytes, *, cut_prompt: bool) -> Read | None:
-    """None: the reply is not quite as vLLM writes it, or is none. `cut_prompt`: the client is not to see the prompt's ids."""
-    ids = _place_of_prompt(data) if cut_prompt else None
-    after = data.rfind(_AFTER, 0, len(data) if ids is None else ids[0])
+def read_whole(data: bytes, *, cut_prompt: bool, cut_sampled: bool) -> Read | None:
+    """None: the reply is not quite as vLLM writes it, or is none. `cut_…`: the client is not to see these ids."""
+    size = len(data)
+    prompt = _array(data, _PROMPT, 0, size) if cut_prompt else None
+    after = data.rfind(_AFTER, 0, prompt[0] if prompt else size)
     before = data.find(_OPENING, 0, max(after, 0))
     if before < 0:
         return None
     begin, end = before + len(_BEFORE), after + len(_CLOSING)
+    sampled = _array(data, _SAMPLED, end, prompt[0] if prompt else size) if cut_sampled else None
     whole = memoryview(data)
     # Views: each piece is copied once, into what is left.
-    pieces: list[bytes | memoryview] = [whole[:begin], _NULL, whole[end:]]
-    if ids is not None:
-        pieces[2:] = whole[end : ids[0]], _NULL, whole[ids[1] :]
-    places = Places(b"".join(pieces))
+    kept: list[bytes | memoryview] = [whole[:begin]]
+    marks, at = [_LOGPROBS_CUT], end
+    for place, mark in ((sampled, _SAMPLED_CUT), (prompt, _PROMPT_CUT)):
+        if place is not None:
+            kept.append(whole[at : place[0]])
+            marks.append(mark)
+            at = place[1]
+    kept.append(whole[at:])
+    left = _joined(kept, marks)
     try:
-        reply = _reply.decode(places.whole)
+        reply = _reply.decode(left)
         numbers = read_numbers(whole[begin:end])
     except (BadReply, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if len(reply.choices) != 1 or not _stands(reply.choices[0].logprobs, places, begin):
+    if left.count(_STEM) != len(marks) or len(reply.choices) != 1:
         return None
-    if ids is None:
-        if cut_prompt and not is_null(reply.prompt_token_ids):
-            return None
-        return Read(reply, places, whole[begin:end], numbers, reply.prompt_token_ids)
-    if not _stands(reply.prompt_token_ids, places, ids[0] - (end - begin) + len(_NULL)):
+    (choice,) = reply.choices
+    if bytes(choice.logprobs) != _LOGPROBS_CUT:
         return None
-    return Read(reply, places, whole[begin:end], numbers, whole[slice(*ids)])
+    if not _fits(choice.token_ids, sampled, _SAMPLED_CUT, cut=cut_sampled):
+        return None
+    if not _fits(reply.prompt_token_ids, prompt, _PROMPT_CUT, cut=cut_prompt):
+        return None
+    return Read(
+        reply,
+        _joined(kept, [_NULL] * len(marks)),
+        whole[begin:end],
+        numbers,
+        choice.token_ids if sampled is None else msgspec.Raw(data[slice(*sampled)]),
+        reply.prompt_token_ids if prompt is None else whole[slice(*prompt)],
+    )
 
 
-def _place_of_prompt(data: bytes) -> tuple[int, int] | None:
-    """Where the array seems to begin and end. None: there seems to be none."""
-    name = data.rfind(_PROMPT)
-    begin = name + len(_PROMPT) - 1
-    end = data.find(b"]", begin) + 1 if name >= 0 else 0
+def _array(data: bytes, name: bytes, start: int, stop: int) -> tuple[int, int] | None:
+    """Where the array that follows the last such name seems to begin and end. None: there seems to be none."""
+    place = data.rfind(name, start, stop)
+    begin = place + len(name) - 1
+    end = data.find(b"]", begin, stop) + 1 if place >= 0 else 0
     return (begin, end) if end else None
 
 
-def _stands(null: msgspec.Raw, places: Places, at: int) -> bool:
-    """Whether it is the `null` in this place."""
-    return null is not NULL and places.of(null) == (at, at + len(_NULL))
+def _joined(kept: list[bytes | memoryview], between: list[bytes]) -> bytes:
+    pieces = [kept[0]]
+    for mark, piece in zip(between, kept[1:], strict=True):
+        pieces += (mark, piece)
+    return b"".join(pieces)
+
+
+def _fits(member: msgspec.Raw, place: tuple[int, int] | None, mark: bytes, *, cut: bool) -> bool:
+    """Whether what was cut out is all of this member, or there was nothing to cut out."""
+    if place is None:
+        return not cut or is_null(member)
+    return bytes(member) == mark

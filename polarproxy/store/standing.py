@@ -66,15 +66,15 @@ class Seen:
             self.calls.clear()
             self.bodies.clear()
 
-    def add(self, call_rows: Iterable[Row], body_rows: Iterable[Row]) -> None:
+    def add(self, call_rows: Sequence[Row], body_rows: Sequence[Row]) -> None:
         """These were committed, on bases that stood."""
         if self.version is None:
             return
-        for row in call_rows:
-            self.sessions.add(row["session_id"])
-            self.calls |= {row["call_id"], row["base_call_id"] or row["call_id"]}
-        for row in body_rows:
-            self.bodies |= {row["digest"], row["base_digest"] or row["digest"]}
+        self.sessions.update([row["session_id"] for row in call_rows])
+        self.calls.update([row["call_id"] for row in call_rows])
+        self.calls.update([row["base_call_id"] for row in call_rows if row["base_call_id"] is not None])
+        self.bodies.update([row["digest"] for row in body_rows])
+        self.bodies.update([row["base_digest"] for row in body_rows if row["base_digest"] is not None])
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def whole(
 
 
 def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
-    found = read_whole(whole(), cut_prompt=False)
+    found = read_whole(whole(), cut_prompt=False, cut_sampled=False)
     assert found is not None
     assert (json.loads(bytes(found.logprobs))["content"][0]["token"], found.numbers) == ("a", [-0.5])
     assert json.loads(Reader(Asked()).body(whole()))["choices"][0]["logprobs"] is None
@@ -114,23 +114,25 @@ def test_a_reply_as_vllm_writes_it_is_read_in_one_pass() -> None:
 
 @pytest.mark.parametrize("more", ['"x":1,', '"x":{"content":[{"top_logprobs":[]}]},', '"x":[{"a":[{}]}],'])
 def test_with_another_member_in_between_nothing_is_guessed(more: str) -> None:
-    assert read_whole(whole(more=more), cut_prompt=True) is None
+    assert read_whole(whole(more=more), cut_prompt=True, cut_sampled=True) is None
     cut = json.loads(Reader(Asked()).body(whole(more=more)))["choices"][0]
     assert (cut["logprobs"], "x" in cut) == (None, True)
 
 
 def test_prompt_ids_are_cut_out_before() -> None:
-    found = read_whole(whole()[:-1] + b',"prompt_token_ids":[1,2],"x":[3]}', cut_prompt=True)
+    found = read_whole(whole()[:-1] + b',"prompt_token_ids":[1,2],"x":[3]}', cut_prompt=True, cut_sampled=True)
     assert found is not None
-    assert (bytes(found.prompt), found.places.whole) == (
+    left = whole("null").replace(b"[7]", b"null")
+    assert (bytes(found.prompt), bytes(found.sampled), found.view) == (
         b"[1,2]",
-        whole("null")[:-1] + b',"prompt_token_ids":null,"x":[3]}',
+        b"[7]",
+        left[:-1] + b',"prompt_token_ids":null,"x":[3]}',
     )
 
 
 def test_of_several_choices_none_is_cut_out_before() -> None:
     two = whole()[:-2] + whole().removeprefix(b'{"choices":[').replace(b'"index":0', b'"index":1').join((b",", b""))
-    assert read_whole(two, cut_prompt=True) is None
+    assert read_whole(two, cut_prompt=True, cut_sampled=True) is None
     assert [choice["logprobs"] for choice in json.loads(Reader(Asked()).body(two))["choices"]] == [None, None]
 
 
@@ -138,7 +140,7 @@ def test_logprobs_of_something_else_stay() -> None:
     """Inside the message stands what the choice's own would look like."""
     own = '"logprobs":{"content":[{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}]},"finish_reason":"x"'
     data = f'{{"choices":[{{"index":0,"message":{{"content":"a",{own}}},"logprobs":null,"token_ids":[7]}}]}}'.encode()
-    assert read_whole(data, cut_prompt=True) is None
+    assert read_whole(data, cut_prompt=True, cut_sampled=True) is None
     assert json.loads(Reader(Asked()).body(data))["choices"][0]["message"]["logprobs"]["content"][0]["token"] == "a"
 
 
@@ -147,7 +149,7 @@ def test_logprobs_of_something_else_stay() -> None:
 )
 def test_prompt_ids_of_something_else_stay(more: str) -> None:
     data = whole()[:-1] + f",{more}}}".encode()
-    assert read_whole(data, cut_prompt=True) is None
+    assert read_whole(data, cut_prompt=True, cut_sampled=True) is None
     made = Reader(Asked())
     assert (json.loads(made.body(data))["x"], made.capture.prompt) == (json.loads(f"{{{more}}}")["x"], None)
 
