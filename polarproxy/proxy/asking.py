@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.routes import Route
     from polarproxy.proxy.speech import Speech
     from polarproxy.proxy.visit import Said
+    from polarproxy.wire.chat.begun import Begun
     from polarproxy.wire.chat.fields import Fields
 
 
@@ -85,18 +86,28 @@ class Asking:
     """What could not be translated, of the request and, once it is there, of the reply."""
     store_reply: bool = False
     """Whether the client may ask for the reply again (Responses)."""
+    begun: Begun | None = None
+    """Where the next request of its conversation may go on from. None: nowhere."""
     previous_id: str | None = None
     """The stored response that it continues. None: none."""
     reply: bytes | None = None
     """The whole reply in the client's dialect. None: it is not there yet, or not wanted."""
 
 
-def understand(route: Route, query: Mapping[str, str], said: Said, call_id: str, *, keep_reply: bool) -> Asking:
-    """The same whichever engine is to be asked; raises `BadRequest`."""
+def understand(
+    route: Route,
+    query: Mapping[str, str],
+    said: Said,
+    call_id: str,
+    *,
+    earlier: Begun | None = None,
+    keep_reply: bool = False,
+) -> Asking:
+    """The same whichever engine is to be asked; raises `BadRequest`. `earlier`: a request that this one may go on from."""
     elapsed_ms = _stopwatch()
     spoken_as = spoken(route, query)
     if spoken_as is None:
-        return _native(route, said, call_id)
+        return _native(route, said, call_id, earlier)
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
     encoded = encode_request(asked)
@@ -137,16 +148,17 @@ def _stopwatch() -> Callable[[], int]:
     return lambda: (time.monotonic_ns() - start) // 1_000_000
 
 
-def _native(route: Route, said: Said, call_id: str) -> Asking:
+def _native(route: Route, said: Said, call_id: str, earlier: Begun | None) -> Asking:
     request: EngineRequest
-    body = said.body
+    body, begun = said.body, None
     if route.dialect is Dialect.COMPLETIONS:
         request, engine_route, cut = completions.read_request(body), COMPLETIONS_ROUTE, unfold_completion
         shape = read_shape(request.fields)
     else:
-        request, engine_route = (asked := chat.read_request(body)), CHAT_ROUTE
+        request, engine_route = (asked := chat.read_request(body, earlier)), CHAT_ROUTE
+        begun = asked.begun
         cut = partial(unfold_chat, usage=request.stream_usage)
-        shape = read_shape(request.fields, asked.said)
+        shape = read_shape(request.fields, asked.ends)
     return Asking(
         call_id=call_id,
         dialect=route.dialect,
@@ -159,6 +171,7 @@ def _native(route: Route, said: Said, call_id: str) -> Asking:
         request=request,
         speech=Native(request.stream, cut),
         losses=[] if said.sent is None else [HALVES],
+        begun=begun,
     )
 
 

@@ -38,8 +38,14 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     Raises `BadRequest` when it cannot be understood, `StoreUnavailable`, `SessionClosed`, when it is not taken. Must be
     followed by the carrier's `run`, which records the call whatever comes.
     """
-    understood = partial(understand, visit.route, visit.query, said, new_id("c"), keep_reply=keep_reply)
+    named = visit.address.session_id
+    earlier = None if named is None else parts.requests.of(named)
+    understood = partial(
+        understand, visit.route, visit.query, said, new_id("c"), earlier=earlier, keep_reply=keep_reply
+    )
     asking = understood()
+    if named is not None and asking.begun is not None:
+        parts.requests.remember(named, asking.begun)
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
     asked = asked_mode(parts, visit)

@@ -6,6 +6,8 @@ from asyncio import Event
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from polarproxy.proxy.recent import recent_requests
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.joining import Underway
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.muster import Muster
+    from polarproxy.proxy.recent import Recent
     from polarproxy.proxy.recorder import Recorder
     from polarproxy.proxy.roots import Roots
     from polarproxy.settings import Settings
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from polarproxy.store.keeper import Keeper
     from polarproxy.store.repository import Repository
     from polarproxy.store.spool import Spool
+    from polarproxy.wire.chat.begun import Begun
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class Parts:
     batches: Callable[[], BatchSource]
     """Made when the first consumer asks; blocks then."""
     underway: Underway
+    requests: Recent[Begun] = field(default_factory=recent_requests)
+    """Chat requests of sessions that the client named."""
     ending: Event = field(default_factory=Event)
     """Set when the proxy ends: nobody should be kept waiting."""
     spool: Spool | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadReply, StoreUnavailable
 from polarproxy.model import Call, CallStatus, LogprobsMode, Sampling, Timing, TokenSource
-from polarproxy.proxy.prompts import RecentPrompts
+from polarproxy.proxy.recent import recent_prompts
 from polarproxy.proxy.spellings import Spellings
 from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.schema import DELIVERED
@@ -107,7 +107,7 @@ class Recorder:
         self._timeout = settings.store_timeout
         self._keep_bodies = settings.keep_bodies
         self._spelled: defaultdict[str, Spellings] = defaultdict(Spellings)
-        self.prompts = RecentPrompts()
+        self.prompts = recent_prompts()
 
     @property
     def full(self) -> bool:

@@ -5,7 +5,13 @@ A request is mostly messages, so they are gone through once for all who want to 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NULL = msgspec.Raw(b"null")
 _QUOTE = ord('"')
@@ -21,6 +27,34 @@ class Message(msgspec.Struct):
     """What Gemini calls the content."""
     output: msgspec.Raw = NULL
     """What the result of a tool says (Responses)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A list of messages by its ends, which is what tells what a request looks like."""
+
+    count: int = 0
+    first: Message | None = None
+    last: Message | None = None
+    """None: the list is empty."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Ends:
+        """Of these messages."""
+        return cls().more(messages)
+
+    def more(self, messages: Sequence[Message]) -> Ends:
+        """Of the list with these behind it."""
+        if not messages:
+            return self
+        return Ends(self.count + len(messages), self.first or messages[0], messages[-1])
+
+    def detached(self) -> Ends:
+        """The same without the last one, holding on to no bytes of the request."""
+        first = self.first
+        if first is not None:
+            first = Message(first.role.copy(), first.content.copy(), first.parts.copy(), first.output.copy())
+        return Ends(self.count, first)
 
 
 _one = msgspec.json.Decoder(Message)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.model import FAR_ENOUGH, Shape, opening
-from polarproxy.wire.message_list import NULL, Message, read_messages
+from polarproxy.wire.message_list import NULL, Ends, Message, read_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 _MOST_TOOLS = 512
 _LONGEST_NAME = 128
@@ -46,15 +46,15 @@ _tool = msgspec.json.Decoder(_Tool)
 _tool_list = msgspec.json.Decoder(list[_Tool])
 
 
-def read_shape(fields: Mapping[str, msgspec.Raw], said: Sequence[Message] | None = None) -> Shape:
-    """The shape of a request by the members of its body, in the client's dialect. `said`: its messages, where they were
+def read_shape(fields: Mapping[str, msgspec.Raw], ends: Ends | None = None) -> Shape:
+    """The shape of a request by the members of its body, in the client's dialect. `ends`: of its messages, where they were
     read already."""
-    messages = _messages(fields) if said is None else said
+    ends = ends or Ends.of(_messages(fields))
     system = next((fields[name] for name in ("system", "instructions", "systemInstruction") if name in fields), None)
-    head = _texts(_value(system)) if system is not None else _head_of(messages[0]) if messages else []
-    last = _texts(_content(messages[-1])) if messages else []
+    head = _texts(_value(system)) if system is not None else _head_of(ends.first) if ends.first else []
+    last = _texts(_content(ends.last)) if ends.last else []
     return Shape(
-        messages=len(messages),
+        messages=ends.count,
         tools=tuple(name[:_LONGEST_NAME] for name in _tools(fields)[:_MOST_TOOLS]),
         wants_json=_wants_json(fields),
         system_opening=next((opening(text) for text in head if not text.startswith(_OWN_HEADER)), None),

@@ -14,8 +14,9 @@ import xxhash
 
 from polarproxy.errors import BadRequest
 from polarproxy.model import Caveat, Sampling
+from polarproxy.wire.chat.begun import Begun, Opened
 from polarproxy.wire.chat.media_seen import holds_media
-from polarproxy.wire.message_list import Message, read_messages
+from polarproxy.wire.message_list import Ends, read_messages
 
 Fields: TypeAlias = dict[str, msgspec.Raw]
 """The members of a JSON object, each value as the bytes that came in."""
@@ -61,8 +62,10 @@ class ChatRequest:
     tools_digest: str | None
     """None: no `tools`."""
     caveat: Caveat | None = None
-    said: list[Message] = field(default_factory=list)
-    """What its messages say; empty when `messages` is not a list."""
+    ends: Ends = field(default_factory=Ends)
+    """Of its messages; empty when `messages` is not a list."""
+    begun: Begun | None = None
+    """Where a later request of the conversation may go on from. None: it is too short to be worth it."""
 
     @property
     def choices(self) -> int:
@@ -78,33 +81,44 @@ class ChatRequest:
         return _member(self.fields, "messages", _list) or []
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """Reads a request body; raises `BadRequest` when it is not a JSON object."""
-    try:
-        fields = _fields.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the request body is not a JSON object: {error}") from error
-    tools, said = fields.get("tools"), read_messages(fields.get("messages"))
+def read_request(body: bytes, earlier: Begun | None = None) -> ChatRequest:
+    """Reads a request body; raises `BadRequest` when it is not a JSON object.
+
+    Where it begins with an `earlier` one, as the next request of a conversation does, only the rest is gone through.
+    """
+    opened = (earlier and earlier.go_on(body)) or _open(body)
+    fields, messages = opened.fields, read_messages(opened.more)
+    ends, media = opened.ends.more(messages), opened.media or holds_media(messages)
+    tools = fields.get("tools")
     return ChatRequest(
         fields=fields,
         model=_member(fields, "model", _text),
         stream=_is_true(fields.get("stream")),
         stream_usage=_wants_usage(fields),
         sampling=read_sampling(fields),
-        caveat=_read_caveat(fields, said),
-        said=said,
+        caveat=_read_caveat(fields, media=media),
+        ends=ends,
+        begun=Begun.of(body, opened, ends, media=media),
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
+
+
+def _open(body: bytes) -> Opened:
+    try:
+        fields = _fields.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"the request body is not a JSON object: {error}") from error
+    return Opened(fields, fields.get("messages"))
 
 
 def _is_true(raw: msgspec.Raw | None) -> bool:
     return raw is not None and bytes(raw).strip(b'"').lower() in _TRUE_WORDS
 
 
-def _read_caveat(fields: Fields, said: list[Message]) -> Caveat | None:
+def _read_caveat(fields: Fields, *, media: bool) -> Caveat | None:
     if _is_true(fields.get("use_beam_search")):
         return Caveat.NOT_SAMPLED
-    return Caveat.MEDIA if holds_media(said) else None
+    return Caveat.MEDIA if media else None
 
 
 def _wants_usage(fields: Fields) -> bool:

@@ -43,9 +43,12 @@ _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | str])
 
 def holds_media(messages: Sequence[Message]) -> bool:
     """Whether any of these messages does; a content that cannot be read, which the engine refuses, holds none."""
-    in_parts = (message.content for message in messages if memoryview(message.content)[0] == _BRACKET)
+    return any(_holds(message.content) for message in messages if memoryview(message.content)[0] == _BRACKET)
+
+
+def _holds(content: msgspec.Raw) -> bool:
     try:
-        return any(_is_media(part) for content in in_parts for part in _parts.decode(content))
+        return any(map(_is_media, _parts.decode(content)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
