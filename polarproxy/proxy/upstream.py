@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from polarproxy.proxy.http.origin import Origin
 from polarproxy.proxy.http.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from polarproxy.errors import PolarproxyError
     from polarproxy.proxy.http.answer import Answer
@@ -48,8 +47,6 @@ class Upstream:
         self._missed = 0
         self.life = 0
         """How often another engine may have taken its place since the process started."""
-        self._own = 0
-        """Requests of our own that hold a connection."""
         self.models: tuple[str, ...] = ()
         """What it serves, as far as known; kept while it is away."""
         self.asked = False
@@ -74,7 +71,7 @@ class Upstream:
     @property
     def in_flight(self) -> int:
         """Requests of clients that it is busy with."""
-        return self._pool.busy - self._own
+        return self._pool.clients
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -88,7 +85,7 @@ class Upstream:
         """
         self.calls += 1
         try:
-            answer = await self._pool.send(method, path, headers, body)
+            answer = await self._pool.send(method, path, headers, body, for_client=True)
         except EngineFailed as error:
             self.failed(error)
             raise
@@ -100,24 +97,14 @@ class Upstream:
 
     async def ask_for(self, head: Mapping[str, str], path: str, body: bytes) -> tuple[int, bytes]:
         """Status and body of a request of our own on behalf of a client; raises `EngineTimeout`, `EngineUnreachable`."""
-        with self._among_own():
-            async with await self._pool.send("POST", path, head, body) as answer:
-                return answer.status, await answer.read()
+        async with await self._pool.send("POST", path, head, body) as answer:
+            return answer.status, await answer.read()
 
     async def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a request of our own; raises `EngineTimeout`, `EngineUnreachable`."""
-        with self._among_own():
-            async with await self._pool.send(method, path, self.own_head, body) as answer:
-                self.refused = answer.status in (401, 403)
-                return answer.status, await answer.read()
-
-    @contextmanager
-    def _among_own(self) -> Iterator[None]:
-        self._own += 1
-        try:
-            yield
-        finally:
-            self._own -= 1
+        async with await self._pool.send(method, path, self.own_head, body) as answer:
+            self.refused = answer.status in (401, 403)
+            return answer.status, await answer.read()
 
     async def facts(self) -> EngineFacts:
         """What is known of the engine. While nothing is, it is asked as vLLM is, which no server of this API minds."""

@@ -52,6 +52,8 @@ class Connection(asyncio.BufferedProtocol):
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self.idle_since = 0.0
+        self.client: object | None = None
+        """Stands for the client's request that it serves. None: it serves none, or one of our own."""
 
     @property
     def usable(self) -> bool:

@@ -40,8 +40,12 @@ class Pool:
         """The one that was used last is at the right."""
         self._sweep: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
+        self.clients = 0
+        """Requests of clients that are under way: from before there is a connection to the last byte of the answer."""
 
-    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def send(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None, *, for_client: bool = False
+    ) -> Answer:
         """The head of the engine's answer, which the caller releases.
 
         A kept connection that the engine had closed or reset meanwhile is replaced by a fresh one, once. What fails later,
@@ -54,17 +58,34 @@ class Pool:
             clock = asyncio.get_running_loop().time
             asked_at = clock()
             try:
-                return await kept.exchange(method, head, body)
+                return await self._exchange(kept, method, head, body, for_client=for_client)
             except EngineUnreachable:
                 if kept.heard or self._all_closed is not None or clock() - asked_at > _STALE_S:
                     raise
-        fresh = await self._connect(sent=kept is not None)
-        return await fresh.exchange(method, head, body)
+        self.clients += for_client
+        try:
+            fresh = await self._connect(sent=kept is not None)
+        finally:
+            self.clients -= for_client
+        return await self._exchange(fresh, method, head, body, for_client=for_client)
 
-    @property
-    def busy(self) -> int:
-        """Connections with an answer under way."""
-        return len(self._open) - len(self._idle)
+    async def _exchange(
+        self, connection: Connection, method: str, head: bytes, body: bytes | None, *, for_client: bool
+    ) -> Answer:
+        connection.client = client = object() if for_client else None
+        self.clients += for_client
+        try:
+            return await connection.exchange(method, head, body)
+        except BaseException:
+            # By now the connection may serve another request.
+            if connection.client is client:
+                self._served(connection)
+            raise
+
+    def _served(self, connection: Connection) -> None:
+        if connection.client is not None:
+            connection.client = None
+            self.clients -= 1
 
     def _kept(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
@@ -109,6 +130,7 @@ class Pool:
 
     def idle(self, connection: Connection) -> None:
         """The connection can serve another request."""
+        self._served(connection)
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.append(connection)
@@ -126,6 +148,7 @@ class Pool:
 
     def lost(self, connection: Connection) -> None:
         """The connection is closed."""
+        self._served(connection)
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)

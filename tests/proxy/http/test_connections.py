@@ -261,3 +261,56 @@ async def test_a_chunked_answer_keeps_its_connection() -> None:
         for _ in range(3):
             assert await upstream.ask("GET", "/x") == (200, b"ab")
         assert engine.opened == 1
+
+
+async def test_requests_of_clients_count_from_before_there_is_a_connection_and_our_own_never() -> None:
+    """Whoever pauses or removes an engine waits for them: one too few, and a call is sampled by weights it is not told of."""
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen(0)
+        url = f"http://127.0.0.1:{busy.getsockname()[1]}"
+        with socket.create_connection(busy.getsockname()):
+            async with upstream_of(url) as upstream:
+                own = asyncio.create_task(upstream.ask("GET", "/x"))
+                await asyncio.sleep(0.02)
+                assert upstream.in_flight == 0
+                client = asyncio.create_task(upstream.send("POST", "/x", {}, b"x"))
+                await asyncio.sleep(0.02)
+                assert upstream.in_flight == 1
+                for task in (own, client):
+                    task.cancel()
+                await asyncio.wait((own, client))
+                assert upstream.in_flight == 0
+
+
+async def test_requests_of_clients_count_to_the_last_byte_whatever_our_own_do() -> None:
+    hold = asyncio.Event()
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            line = (await peer.request()).line
+            await peer.say(OK + b"Content-Length: 2\r\n\r\no")
+            if "/held" in line:
+                await hold.wait()
+            await peer.say(b"k")
+
+    async with socket_engine(serve) as engine, upstream_of(engine) as upstream:
+        answers = [await upstream.send("GET", "/held", {}, None) for _ in range(3)]
+        seen = set()
+
+        async def watch() -> None:
+            while True:
+                seen.add(upstream.in_flight)
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        for _ in range(20):
+            assert await upstream.ask("GET", "/x") == (200, b"ok")
+        watching.cancel()
+        assert seen == {3}
+        answers[0].release()
+        await until(lambda: upstream.in_flight == 2)
+        hold.set()
+        await until(lambda: upstream.in_flight == 0)
+        for answer in answers[1:]:
+            assert await answer.read() == b"ok"
