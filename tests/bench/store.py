@@ -4,9 +4,9 @@
 
 Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before it
 sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same text).
-For every store alike, sessions are made before the clock runs, and garbage is collected as `polarproxy serve` does.
-Rounds are interleaved, figures are medians, and what counts are the ratios of one run on one machine. The rivals store
-calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
+For every store alike, sessions are made before the clock runs, what another store left unwritten is flushed before, and
+garbage is collected as `polarproxy serve` does. Rounds are interleaved, figures are medians, and what counts are the ratios
+of one run on one machine. The rivals store calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
 PostgreSQL: as many connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of
 prompt and reply, log-probabilities, the request) and are fsync'd one by one: into one file, which is the least that is durable,
 and as the one peer does that is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session, written by
@@ -27,6 +27,7 @@ import asyncio
 import gc
 import itertools
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -104,6 +105,8 @@ async def run_rounds(opened: list[Store], count: int, seconds: float) -> list[Ro
         measured: Round = {store.name: {} for store in opened}
         turn = number % len(opened)
         for producers, store in itertools.product(CONCURRENCY, opened[turn:] + opened[:turn]):
+            # What the one before left to be written is written now: the next one's flush would have to wait for it.
+            os.sync()
             measured[store.name][producers] = await acks(store, numbers, producers, seconds)
         rounds.append(measured)
     return rounds
