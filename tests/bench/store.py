@@ -2,15 +2,16 @@
 
     python -m tests.bench.store [--rounds N] [--quick] [--no-postgres] [--json FILE] [--check]
 
-Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before it
-sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same text).
-For every store alike, sessions are made before the clock runs, what another store left unwritten is flushed before, and
-garbage is collected as `polarproxy serve` does. Rounds are interleaved, figures are medians, and what counts are the ratios
-of one run on one machine. The rivals store calls whole: per request, SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread;
-PostgreSQL: as many connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of
-prompt and reply, log-probabilities, the request) and are fsync'd one by one: into one file, which is the least that is durable,
-and as the one peer does that is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session, written by
-several threads, with lock, digest and index). Ours holds the same, and what is known of the call, in rows.
+Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before
+it sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same
+text). For every store alike, sessions are made before the clock runs, what another store left unwritten is flushed
+before, and garbage is collected as `polarproxy serve` does. Rounds are interleaved, figures are medians, and what
+counts are the ratios of one run on one machine. The rivals store calls whole: per request, SQLAlchemy inserts one row
+in one transaction (SQLite: WAL, `synchronous=FULL`, one thread; PostgreSQL: as many connections as producers, at most
+32). JSON lines hold what a recorder of JSON keeps of a call (all ids of prompt and reply, log-probabilities, the
+request) and are fsync'd one by one: into one file, which is the least that is durable, and as the one peer does that
+is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session, written by several threads, with
+lock, digest and index). Ours holds the same, and what is known of the call, in rows.
 
 SQLAlchemy against the bare driver: processor time of the same groups of 32 calls, inserted by the statements that
 SQLAlchemy compiled once, and by `sqlite3` from the same rows with the least that must be done to them. Bytes: a session of
