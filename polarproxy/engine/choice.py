@@ -91,8 +91,8 @@ class ChoiceCapture:
     """The pieces of one choice, in the order in which they came."""
 
     index: int
-    first_ids: msgspec.Raw | None = None
-    """The first JSON array of ids, if it is a large one."""
+    first_ids: msgspec.Raw | TokenIds | None = None
+    """The first JSON array of ids, if it is a large one, or the ids in it."""
     ids: bytearray = field(default_factory=bytearray)
     """The JSON arrays of ids that follow, one behind the other."""
     first_logprobs: msgspec.Raw | memoryview | None = None
@@ -137,9 +137,9 @@ class ChoiceCapture:
             if len(self.logprobs) > _CONDENSED:
                 self.condense()
 
-    def take_whole(self, ids: msgspec.Raw, logprobs: memoryview, numbers: list[float | None]) -> None:
-        """Keeps the ids and logprobs of a whole reply, of which the numbers were read already."""
-        self.take(ids, None)
+    def take_whole(self, ids: TokenIds | None, logprobs: memoryview, numbers: list[float | None]) -> None:
+        """Keeps the ids and logprobs of a whole reply, of which both were read already."""
+        self.first_ids = ids
         self.first_logprobs, self.first_numbers, self.has_logprobs = logprobs, numbers, True
 
     def condense(self) -> None:
@@ -186,7 +186,8 @@ class ChoiceCapture:
         return TokenIds(bytes(before)) + self._token_ids() if before else self._token_ids()
 
     def _token_ids(self) -> TokenIds:
-        first = TokenIds() if self.first_ids is None else decode_ids(self.first_ids)
+        first = self.first_ids or TokenIds()
+        first = first if isinstance(first, TokenIds) else decode_ids(first)
         return first + decode_ids(bytes(self.ids.replace(b"][", b","))) if self.ids else first
 
     def token_texts(self, wanted: Container[int]) -> dict[int, bytes]:

@@ -2,8 +2,8 @@
 
 The prompt's ids, the logprobs and the sampled ids are nearly all of a reply. They are looked for where vLLM writes them and cut
 out; what is left is small, and decoded. Each cut leaves a mark that stands nowhere else in what is left. When the mark is the
-value of a member, the cut was that member, and whole, if what was cut out reads as one value: the numbers are decoded here,
-and the ids by who parses them. Where anything is not as vLLM writes it, nothing is guessed.
+value of a member, the cut was that member, and whole, if what was cut out reads as one value: the numbers and the sampled ids
+are decoded here, and the prompt's ids by who parses them. Where anything is not as vLLM writes it, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.engine.choice import NULL, is_null, read_numbers
+from polarproxy.engine.ids import decode_ids
 from polarproxy.errors import BadReply
 
 if TYPE_CHECKING:
     from polarproxy.engine.ids import JsonText
+    from polarproxy.model import TokenIds
 
 _BEFORE = b',"logprobs":'
 _OPENING = b',"logprobs":{"content":['
@@ -66,8 +68,8 @@ class Read:
     """The JSON object that was cut out."""
     numbers: list[float | None]
     """The log-probabilities in it, None where the engine could not write one."""
-    sampled: msgspec.Raw
-    """The JSON array of the sampled ids, or null. When it was cut out, not known to be one."""
+    sampled: TokenIds | None
+    """The sampled ids. None: the engine gave none."""
     prompt: JsonText
     """The JSON array of the prompt's ids, or null. When it was cut out, not known to be one."""
 
@@ -96,6 +98,7 @@ def read_whole(data: bytes, *, cut_prompt: bool, cut_sampled: bool) -> Read | No
     try:
         reply = _reply.decode(left)
         numbers = read_numbers(whole[begin:end])
+        ids = None if sampled is None else decode_ids(whole[slice(*sampled)])
     except (BadReply, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if left.count(_STEM) != len(marks) or len(reply.choices) != 1:
@@ -107,12 +110,17 @@ def read_whole(data: bytes, *, cut_prompt: bool, cut_sampled: bool) -> Read | No
         return None
     if not _fits(reply.prompt_token_ids, prompt, _PROMPT_CUT, cut=cut_prompt):
         return None
+    if sampled is None and not is_null(choice.token_ids):
+        try:
+            ids = decode_ids(choice.token_ids)
+        except BadReply:
+            return None
     return Read(
         reply,
         _joined(kept, [_NULL] * len(marks)),
         whole[begin:end],
         numbers,
-        choice.token_ids if sampled is None else msgspec.Raw(data[slice(*sampled)]),
+        ids,
         reply.prompt_token_ids if prompt is None else whole[slice(*prompt)],
     )
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from polarproxy.engine.vllm import Asked, Reader
 from polarproxy.engine.vllm_whole import read_whole
 from polarproxy.errors import BadReply
+from polarproxy.model import TokenIds
 
 TEXT = st.text(max_size=6)
 VALUE = st.one_of(st.none(), st.floats(-20, 0, width=32), st.integers(-5, 0))
@@ -123,9 +124,9 @@ def test_prompt_ids_are_cut_out_before() -> None:
     found = read_whole(whole()[:-1] + b',"prompt_token_ids":[1,2],"x":[3]}', cut_prompt=True, cut_sampled=True)
     assert found is not None
     left = whole("null").replace(b"[7]", b"null")
-    assert (bytes(found.prompt), bytes(found.sampled), found.view) == (
+    assert (bytes(found.prompt), found.sampled, found.view) == (
         b"[1,2]",
-        b"[7]",
+        TokenIds.of([7]),
         left[:-1] + b',"prompt_token_ids":null,"x":[3]}',
     )
 
@@ -169,3 +170,13 @@ def test_a_reply_that_is_nested_too_deeply_cannot_be_read() -> None:
         Reader(Asked()).body(deep)
     with pytest.raises(BadReply):
         Reader(Asked()).event(deep)
+
+
+@pytest.mark.parametrize("ids", ["[7", "[7,x]", "[7}8]", "[7 8]", "[7,]"])
+@pytest.mark.parametrize("member", ['"token_ids":[7]', '"prompt_token_ids":[1]'])
+def test_what_is_cut_out_must_be_ids_or_the_reply_is_none(ids: str, member: str) -> None:
+    """Cut out, what is broken would look whole to the client."""
+    data = whole()[:-1] + b',"prompt_token_ids":[1]}'
+    name = member.partition(":")[0]
+    with pytest.raises(BadReply):
+        Reader(Asked()).body(data.replace(member.encode(), f"{name}:{ids}".encode()))
