@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -20,6 +21,7 @@ from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.claims import claim
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.items import Fact, NewCall
+from polarproxy.store.opened_file import OpenedFile
 from polarproxy.store.reading import read_call
 from polarproxy.store.schema import (
     blobs,
@@ -58,6 +60,7 @@ class Recording:
         """`engine` is one for writing."""
         self._engine = engine
         self._connection: Connection | None = None
+        self._file = OpenedFile(Path(engine.url.database or "")) if engine.dialect.name == "sqlite" else None
         self._inserts = Inserts(engine.dialect)
         self.forget()
 
@@ -102,6 +105,8 @@ class Recording:
             self._write_all(items)
 
     def _write_all(self, items: Sequence[Item]) -> None:
+        if self._file is not None:
+            self._file.require()
         group = self._prepared(items)
         with self._transaction() as connection:
             self._insert(connection, group)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TROUBLE_S = 10.0
 """How long a failed commit counts against the store's readiness when nothing has been written since."""
-_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError, NoConnection)
+_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError, NoConnection, StoreUnavailable)
 """The database itself is in trouble (locked, full, unreachable, read-only, silent), whatever it was given."""
 
 _Waiting: TypeAlias = "tuple[Item, Done]"
@@ -162,6 +162,8 @@ class Writer:
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, StoreUnavailable):
+        return str(error)
     return reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
 
 

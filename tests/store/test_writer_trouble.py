@@ -113,3 +113,25 @@ def test_a_failed_call_can_be_stored_again_with_its_base(engine: Engine, file: P
     writer.submit(new_call(a_call("c1", 1, [*head, 1, 2], [3]))).result(SECONDS)
     writer.close()
     assert list(repository.call("c1").call.prompt_token_ids or ()) == [*head, 1, 2]
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["gone", "replaced"])
+def test_a_file_that_has_lost_its_name_is_not_written_to(
+    engine: Engine, file: Path, repository: Repository, *, another: bool
+) -> None:
+    """Nobody would find what is in it once the process ends."""
+    writer = Writer(engine)
+    writer.submit(new_call(a_call("c0", 0))).result(SECONDS)
+    aside = file.rename(file.with_suffix(".aside"))
+    if another:
+        file.touch()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="put that back, or start polarproxy again"):
+            writer.submit(new_call(a_call("c1", 1))).result(SECONDS)
+    assert writer.trouble is not None
+    assert not file.exists() or file.stat().st_size == 0
+    aside.rename(file)
+    writer.submit(new_call(a_call("c2", 2))).result(SECONDS)
+    writer.close()
+    assert [captured.call.call_id for captured in repository.calls("s1")] == ["c0", "c2"]
+    assert list(repository.verify()) == []
