@@ -44,8 +44,12 @@ def from_file(path: Path, *, may_lack: bool = False) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadSettings(f"{path} is not TOML: {error}") from error
     values.pop(REWARD, None)
-    for name in values:
+    for name, value in values.items():
         if name not in _NAMES:
+            if isinstance(value, dict):
+                raise BadSettings(
+                    f"{path}: there is no section [{name}]; settings stand at the top, before any section"
+                )
             raise _unknown(name, _NAMES, str(path))
     if isinstance(values.get("upstream"), list):
         values["upstream"] = ",".join(map(str, values["upstream"]))

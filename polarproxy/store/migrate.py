@@ -8,7 +8,7 @@ from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.database import for_writing, reason, use_wal
-from polarproxy.store.revisions import current, head, known, migrations_folder
+from polarproxy.store.revisions import current, head, migrations_folder, require_known
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,10 +30,7 @@ def _config() -> Config:
 def upgrade(engine: Engine) -> str:
     """Applies what is missing and returns the revision; raises `WrongDatabase` for a newer or foreign database."""
     found = current(engine)
-    if found is not None and found not in known():
-        raise WrongDatabase(
-            f"the database has schema {found}, made by a newer polarproxy; this one knows up to {head()}"
-        )
+    require_known(found)
     use_wal(engine)
     _require_unicode(engine)
     if found != head():

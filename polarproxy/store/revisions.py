@@ -69,9 +69,18 @@ def _revision(connection: Connection) -> str | None:
     return found
 
 
+def require_known(revision: str | None) -> None:
+    """Raises `WrongDatabase` for a revision that this version does not know."""
+    if revision is not None and revision not in known():
+        raise WrongDatabase(
+            f"the database has schema {revision}, made by a newer polarproxy; this one knows up to {head()}"
+        )
+
+
 def require_current(engine: Engine) -> None:
     """Raises `WrongDatabase` unless the schema is the current one."""
     found = current(engine)
+    require_known(found)
     if found != head():
         state = "is empty" if found is None else f"has schema {found}"
         raise WrongDatabase(f"the database {state}, this polarproxy needs {head()}; run `polarproxy db upgrade`")

@@ -66,6 +66,8 @@ def test_a_database_that_cannot_be_used_is_left_as_it_is(polarproxy: Command, to
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
+    # To upgrade it would be bad advice.
+    assert ("made by a newer polarproxy" in done.err) == (kind == "newer")
     assert file.read_bytes() == before
     assert not Path("new.polar").exists()
     assert not Path("new.db").exists()

@@ -47,12 +47,18 @@ def test_other_programs_variables_are_none_of_ours() -> None:
     assert load({}, None, {"PATH": "/bin", "POLARPROXY": "x", "POLARPROXY_TEST_VLLM": "x"}) == Settings()
 
 
-@pytest.mark.parametrize(
-    ("text", "nearest"), [('upstrem = "x"', "upstream"), ("ports = 1", "port"), ('[database]\nurl = "x"', "")]
-)
+@pytest.mark.parametrize(("text", "nearest"), [('upstrem = "x"', "upstream"), ("ports = 1", "port")])
 def test_an_unknown_key_of_the_file_names_the_nearest(text: str, nearest: str) -> None:
     with pytest.raises(BadSettings, match=rf"polarproxy\.toml: there is no setting .* did you mean '{nearest}"):
         load({}, toml(text), {})
+
+
+def test_settings_stand_in_no_section() -> None:
+    """To name the nearest setting would lead nobody on."""
+    with pytest.raises(
+        BadSettings, match=r"polarproxy\.toml: there is no section \[serve\]; settings stand at the top"
+    ):
+        load({}, toml('[serve]\nupstream = "http://x"'), {})
 
 
 def test_an_unknown_variable_names_the_nearest() -> None:
