@@ -76,72 +76,80 @@ class Read:
 
 def read_whole(data: bytes, *, cut_prompt: bool, cut_sampled: bool) -> Read | None:
     """None: the reply is not quite as vLLM writes it, or is none. `cut_…`: the client is not to see these ids."""
-    size = len(data)
-    prompt = _array(data, _PROMPT, 0, size) if cut_prompt else None
-    after = data.rfind(_AFTER, 0, prompt[0] if prompt else size)
-    before = data.find(_OPENING, 0, max(after, 0))
-    if before < 0:
+    prompt = _array(data, _PROMPT, _PROMPT_CUT, 0, len(data)) if cut_prompt else None
+    stop = len(data) if prompt is None else prompt.begin
+    logprobs = _logprobs(data, stop)
+    if logprobs is None:
         return None
-    begin, end = before + len(_BEFORE), after + len(_CLOSING)
-    sampled = _array(data, _SAMPLED, end, prompt[0] if prompt else size) if cut_sampled else None
-    whole = memoryview(data)
-    # Views: each piece is copied once, into what is left.
-    kept: list[bytes | memoryview] = [whole[:begin]]
-    marks, at = [_LOGPROBS_CUT], end
-    for place, mark in ((sampled, _SAMPLED_CUT), (prompt, _PROMPT_CUT)):
-        if place is not None:
-            kept.append(whole[at : place[0]])
-            marks.append(mark)
-            at = place[1]
-    kept.append(whole[at:])
-    left = _joined(kept, marks)
+    sampled = _array(data, _SAMPLED, _SAMPLED_CUT, logprobs.end, stop) if cut_sampled else None
+    cuts = [cut for cut in (logprobs, sampled, prompt) if cut is not None]
+    kept, whole = _kept(data, cuts), memoryview(data)
+    left = _joined(kept, [cut.mark for cut in cuts])
     try:
         reply = _reply.decode(left)
-        numbers = read_numbers(whole[begin:end])
-        ids = None if sampled is None else decode_ids(whole[slice(*sampled)])
+        if left.count(_STEM) != len(cuts) or len(reply.choices) != 1:
+            return None
+        (choice,) = reply.choices
+        if not (
+            bytes(choice.logprobs) == logprobs.mark
+            and _fits(choice.token_ids, sampled, wanted=cut_sampled)
+            and _fits(reply.prompt_token_ids, prompt, wanted=cut_prompt)
+        ):
+            return None
+        ids = choice.token_ids if sampled is None else whole[sampled.begin : sampled.end]
+        return Read(
+            reply=reply,
+            view=_joined(kept, [_NULL] * len(cuts)),
+            logprobs=whole[logprobs.begin : logprobs.end],
+            numbers=read_numbers(whole[logprobs.begin : logprobs.end]),
+            sampled=None if is_null(ids) else decode_ids(ids),
+            prompt=reply.prompt_token_ids if prompt is None else whole[prompt.begin : prompt.end],
+        )
     except (BadReply, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if left.count(_STEM) != len(marks) or len(reply.choices) != 1:
-        return None
-    (choice,) = reply.choices
-    if bytes(choice.logprobs) != _LOGPROBS_CUT:
-        return None
-    if not _fits(choice.token_ids, sampled, _SAMPLED_CUT, cut=cut_sampled):
-        return None
-    if not _fits(reply.prompt_token_ids, prompt, _PROMPT_CUT, cut=cut_prompt):
-        return None
-    if sampled is None and not is_null(choice.token_ids):
-        try:
-            ids = decode_ids(choice.token_ids)
-        except BadReply:
-            return None
-    return Read(
-        reply,
-        _joined(kept, [_NULL] * len(marks)),
-        whole[begin:end],
-        numbers,
-        ids,
-        reply.prompt_token_ids if prompt is None else whole[slice(*prompt)],
-    )
 
 
-def _array(data: bytes, name: bytes, start: int, stop: int) -> tuple[int, int] | None:
-    """Where the array that follows the last such name seems to begin and end. None: there seems to be none."""
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A value that is cut out: from where to where, and what stands in its place."""
+
+    begin: int
+    end: int
+    mark: bytes
+
+
+def _logprobs(data: bytes, stop: int) -> _Cut | None:
+    """What seems to be the object with the logprobs. None: there seems to be none."""
+    after = data.rfind(_AFTER, 0, stop)
+    before = data.find(_OPENING, 0, max(after, 0))
+    return _Cut(before + len(_BEFORE), after + len(_CLOSING), _LOGPROBS_CUT) if before >= 0 else None
+
+
+def _array(data: bytes, name: bytes, mark: bytes, start: int, stop: int) -> _Cut | None:
+    """What seems to be the array that follows the last such name. None: there seems to be none."""
     place = data.rfind(name, start, stop)
     begin = place + len(name) - 1
     end = data.find(b"]", begin, stop) + 1 if place >= 0 else 0
-    return (begin, end) if end else None
+    return _Cut(begin, end, mark) if end else None
 
 
-def _joined(kept: list[bytes | memoryview], between: list[bytes]) -> bytes:
-    pieces = [kept[0]]
-    for mark, piece in zip(between, kept[1:], strict=True):
-        pieces += (mark, piece)
+def _kept(data: bytes, cuts: list[_Cut]) -> list[memoryview]:
+    """What stands before, between and behind the cuts. Views: each piece is copied once, into what is left."""
+    whole = memoryview(data)
+    begins = [0, *(cut.end for cut in cuts)]
+    ends = [*(cut.begin for cut in cuts), len(data)]
+    return [whole[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _joined(kept: list[memoryview], between: list[bytes]) -> bytes:
+    pieces: list[memoryview | bytes] = [kept[0]]
+    for put, piece in zip(between, kept[1:], strict=True):
+        pieces += (put, piece)
     return b"".join(pieces)
 
 
-def _fits(member: msgspec.Raw, place: tuple[int, int] | None, mark: bytes, *, cut: bool) -> bool:
+def _fits(member: msgspec.Raw, cut: _Cut | None, *, wanted: bool) -> bool:
     """Whether what was cut out is all of this member, or there was nothing to cut out."""
-    if place is None:
-        return not cut or is_null(member)
-    return bytes(member) == mark
+    if cut is None:
+        return not wanted or is_null(member)
+    return bytes(member) == cut.mark

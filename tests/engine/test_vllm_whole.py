@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polarproxy.engine import vllm_whole
 from polarproxy.engine.vllm import Asked, Reader
 from polarproxy.engine.vllm_whole import read_whole
 from polarproxy.errors import BadReply
@@ -180,3 +181,9 @@ def test_what_is_cut_out_must_be_ids_or_the_reply_is_none(ids: str, member: str)
     name = member.partition(":")[0]
     with pytest.raises(BadReply):
         Reader(Asked()).body(data.replace(member.encode(), f"{name}:{ids}".encode()))
+
+
+def test_a_mark_that_the_reply_has_of_its_own_tells_nothing() -> None:
+    """Of two members of one name the later counts: here that is a number, and no logprobs."""
+    again = whole().replace(b'"token_ids"', b'"logprobs":%b,"token_ids"' % vllm_whole._LOGPROBS_CUT)
+    assert read_whole(again, cut_prompt=True, cut_sampled=True) is None
