@@ -121,7 +121,7 @@ class ChoiceCapture:
 
     def take(self, ids: msgspec.Raw | None, logprobs: msgspec.Raw | None) -> None:
         """Keeps the ids and logprobs of one piece of the reply; null and absent are nothing."""
-        if ids is not None and not is_null(ids) and (view := memoryview(ids)) != _NO_IDS:
+        if ids is not None and not is_null(ids) and not _is_empty(view := memoryview(ids)):
             if len(view) > _COPIED and self.first_ids is None and not self.ids:
                 self.first_ids = ids
             else:
@@ -228,6 +228,11 @@ class _Parsed:
             for token_id, entry in zip(ids, entries, strict=True):
                 if token_id not in self.texts and not entry.token.startswith("token_id:"):
                     self.texts[token_id] = _entry_bytes(entry)
+
+
+def _is_empty(ids: memoryview) -> bool:
+    """Whether it is an array with nothing in it, or only blanks. A large one is left to who parses it."""
+    return len(ids) <= _COPIED and b"".join(bytes(ids).split()) == _NO_IDS
 
 
 def _entry_bytes(entry: LogprobEntry) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
@@ -11,10 +11,16 @@ import numpy as np
 from polarproxy.errors import BadReply
 from polarproxy.model import TokenIds
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 JsonText: TypeAlias = bytes | memoryview | msgspec.Raw
 """One JSON value, or what is taken for one."""
 
-_MAX_ID = np.iinfo(np.int32).max
+_MAX_ID = int(np.iinfo(np.int32).max)
+_PLAIN = b"0123456789,"
+_BLANKS = b" \t\r\n"
+_numbers = msgspec.json.Decoder(list[int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,9 @@ def parse_ids(raw: JsonText, earlier: ParsedIds | None = None) -> ParsedIds:
     if len(whole) < 2 or whole[0] != ord("[") or whole[-1] != ord("]"):
         raise BadReply(f"expected an array of token ids, got {bytes(whole[:40])!r}")
     text = bytes(whole[1:-1])
-    if earlier is None or not earlier.text or not text.startswith(earlier.text):
+    if not text.strip(_BLANKS):
+        return ParsedIds(text, TokenIds())
+    if earlier is None or not earlier.ids or not text.startswith(earlier.text):
         return ParsedIds(text, _parse(text))
     rest = text[len(earlier.text) :]
     if not rest:
@@ -46,8 +54,9 @@ def parse_ids(raw: JsonText, earlier: ParsedIds | None = None) -> ParsedIds:
 
 
 def _parse(text: bytes) -> TokenIds:
-    if not text or text.isspace():
-        return TokenIds()
+    """One number or more, with commas in between. NumPy alone would take a blank for a zero, and leading zeros for none."""
+    if text.translate(None, _PLAIN) or text.startswith(b"0") or b",0" in text:
+        return _parse_strictly(text)
     expected = text.count(b",") + 1
     try:
         # Wider than an id: as int32, 2**32 + 1 would be read as 1.
@@ -56,10 +65,26 @@ def _parse(text: bytes) -> TokenIds:
         raise BadReply(f"an array of token ids holds something else: {error}") from error
     if ids.size != expected:
         raise BadReply(f"of {expected} token ids only {ids.size} can be read")
+    _require_range(ids)
+    return TokenIds(ids.astype("<i4").tobytes())
+
+
+def _parse_strictly(text: bytes) -> TokenIds:
+    """As JSON, which may hold blanks and zeros."""
+    try:
+        ids = np.array(_numbers.decode(b"[%b]" % text), dtype=np.int64)
+        if not ids.size:
+            raise BadReply("nothing follows the last comma of an array of token ids")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise BadReply(f"an array of token ids holds something else: {error}") from error
+    _require_range(ids)
+    return TokenIds(ids.astype("<i4").tobytes())
+
+
+def _require_range(ids: NDArray[np.int64]) -> None:
     # Read as unsigned, what is negative is too large.
     if ids.view(np.uint64).max() > _MAX_ID:
         raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
-    return TokenIds(ids.astype("<i4").tobytes())
 
 
 def decode_ids(raw: JsonText) -> TokenIds:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from polarproxy.engine.capture import Capture, choice_index, decode_scalar, decode_usage, finish_reason, is_true
 from polarproxy.engine.choice import is_null
-from polarproxy.engine.ids import decode_ids
+from polarproxy.engine.ids import decode_ids, parse_ids
 from polarproxy.errors import BadReply
 from polarproxy.model import FinishReason, Logprobs, TokenIds, Usage
 from polarproxy.trajectory.eligibility import Reason, untrainable_tokens
@@ -24,7 +24,25 @@ NO_IDS = [
     b'"[1]"', b'"]["', b"{}", b'{"a":[1]}', b"true",
 ]  # fmt: skip
 """JSON, but not an array of token ids."""
-NO_JSON = [b"[1,]", b"[1,,2]", b"[1 2]", b"[0x10]", b"[1_0]", b"[NaN]", b"[", b"]", b"", b"[1", b"1]"]
+NO_JSON = [
+    b"[1,]",
+    b"[1, ]",
+    b"[ ,1]",
+    b"[1,\t,2]",
+    b"[+1]",
+    b"[007]",
+    b"[1,\v2]",
+    b"[1,,2]",
+    b"[1 2]",
+    b"[0x10]",
+    b"[1_0]",
+    b"[NaN]",
+    b"[",
+    b"]",
+    b"",
+    b"[1",
+    b"1]",
+]
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -40,6 +58,44 @@ def test_ids_are_read_exactly(ids: list[int], separators: tuple[str, str]) -> No
 def test_what_is_no_array_of_ids_is_refused(text: bytes) -> None:
     with pytest.raises(BadReply, match=r"token ids"):
         decode_ids(text)
+
+
+PIECES = st.one_of(
+    st.integers(0, 2**31 - 1).map(str),
+    st.sampled_from([*"012,,, []\t\r", "\v", "00", "07", "-0", "+1", "1.0", "1e2", "null", "\xa0", "2147483648"]),
+)
+
+
+@given(st.lists(IDS, max_size=2), st.lists(PIECES, max_size=6).map("".join))
+def test_ids_are_read_as_json_is_and_nothing_else(before: list[list[int]], text: str) -> None:
+    """A blank is no zero, and leading zeros are no number; with an earlier array at hand as without."""
+    start = json.dumps(before[0], separators=(",", ":"))[:-1] if before else "["
+    data = f"{start}{text}]".encode()
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 2**31 for one in found):
+        found = None
+    for earlier in (None, *[parse_ids(json.dumps(ids, separators=(",", ":")).encode()) for ids in [*before, []]]):
+        try:
+            read: list[int] | None = list(parse_ids(data, earlier).ids)
+        except BadReply:
+            read = None
+        assert read == found
+
+
+@pytest.mark.parametrize("text", [b"[1,2,]", b"[1,2, ]", b"[1,2,,3]", b"[1,2,\t,3]", b"[1,2,03]"], ids=repr)
+def test_what_follows_an_earlier_array_must_be_ids_too(text: bytes) -> None:
+    with pytest.raises(BadReply, match=r"token ids"):
+        parse_ids(text, parse_ids(b"[1,2]"))
+
+
+def test_an_array_of_blanks_adds_nothing_to_a_stream() -> None:
+    capture = Capture()
+    for piece in (b"[5]", b"[ ]", b"[\n]", b"[7]"):
+        capture.choice(0).take(msgspec.Raw(piece), None)
+    assert list(capture.choice(0).token_ids()) == [5, 7]
 
 
 @given(st.lists(IDS, max_size=5))

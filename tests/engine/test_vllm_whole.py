@@ -173,7 +173,7 @@ def test_a_reply_that_is_nested_too_deeply_cannot_be_read() -> None:
         Reader(Asked()).event(deep)
 
 
-@pytest.mark.parametrize("ids", ["[7", "[7,x]", "[7}8]", "[7 8]", "[7,]"])
+@pytest.mark.parametrize("ids", ["[7", "[7,x]", "[7}8]", "[7 8]", "[7,]", "[7, ]", "[ ,7]", "[007]"])
 @pytest.mark.parametrize("member", ['"token_ids":[7]', '"prompt_token_ids":[1]'])
 def test_what_is_cut_out_must_be_ids_or_the_reply_is_none(ids: str, member: str) -> None:
     """Cut out, what is broken would look whole to the client."""
