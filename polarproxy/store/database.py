@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from polarproxy.errors import WrongDatabase
 from polarproxy.store.inserts import translated
@@ -19,7 +19,7 @@ from polarproxy.store.inserts import translated
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+    from sqlalchemy.exc import SQLAlchemyError
 
 BUSY_TIMEOUT_MS = 30_000
 _SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg")
@@ -46,6 +46,9 @@ _POSTGRES_CONNECTION = {
 """Parameters of every connection that the URL does not name."""
 _ROLLED_BACK = frozenset({"40001", "40P01"})
 """SQLSTATE of a transaction that lost against another one (serialisation, deadlock)."""
+
+_REFUSED_STATEMENT = "42"
+"""Class of SQLSTATE: something that a statement names is not there, or not allowed."""
 
 
 def parse_url(text: str) -> URL:
@@ -171,6 +174,17 @@ def for_writing(engine: Engine) -> Engine:
 def was_rolled_back(error: DBAPIError) -> bool:
     """Whether the transaction lost against another one: nothing of it was done, and doing it again may well succeed."""
     return getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
+
+
+def is_trouble(error: Exception) -> bool:
+    """Whether the database is at fault, and not what it was given: a damaged file, a table or a right that is not there.
+
+    The statements are always the same, so what the server says of them says something of the server.
+    """
+    if not isinstance(error, DBAPIError):
+        return False
+    # None of its kinds: so SQLite's driver tells that a file is damaged, or no database any more.
+    return type(error) is DatabaseError or str(getattr(error.orig, "sqlstate", None)).startswith(_REFUSED_STATEMENT)
 
 
 def reason(error: SQLAlchemyError) -> str:

@@ -87,6 +87,8 @@ class Recording:
             with connection.begin():
                 yield connection
         except BaseException:
+            # What it has in its memory may be what went wrong.
+            connection.invalidate()
             self.close()
             raise
 

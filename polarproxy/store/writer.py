@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalE
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from polarproxy.errors import StoreConflict, StoreUnavailable, Unstorable
-from polarproxy.store.database import for_writing, reason, was_rolled_back
+from polarproxy.store.database import for_writing, is_trouble, reason, was_rolled_back
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.recording import Recording
@@ -145,7 +145,7 @@ class Writer:
             self._fail(done, error)
         elif isinstance(error, IntegrityError):
             self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
-        elif isinstance(error, _OUT_OF_ORDER):
+        elif isinstance(error, _OUT_OF_ORDER) or is_trouble(error):
             self._stumble(why)
             self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
         else:
