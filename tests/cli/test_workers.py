@@ -330,7 +330,9 @@ def test_one_that_worked_once_is_started_again_whatever_it_ends_with() -> None:
 
 
 def test_one_that_fails_to_end_in_order_is_told_by_the_exit_code() -> None:
-    work = "import signal; signal.signal(15, lambda *_: sys.exit(1)); os.write(1, b'up\\n'); time.sleep(60)"
+    # In naps: a signal that comes just before a sleep begins does not end it.
+    naps = "[time.sleep(0.02) for _ in range(3000)]"
+    work = f"import signal; signal.signal(15, lambda *_: sys.exit(1)); os.write(1, b'up\\n'); {naps}"
     process = supervised(work)
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
