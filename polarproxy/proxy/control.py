@@ -108,6 +108,8 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
     session_id = new_id("s") if wanted.session_id is None else wanted.session_id
     if not is_session_id(session_id):
         raise BadRequest(f"{session_id!r} cannot name a session; use up to 128 letters, digits, '.', '_' and '-'")
+    if FORCED in wanted.metadata:
+        raise BadRequest(f"metadata: {FORCED} is what `sampling` of the request becomes; say it there")
     metadata = wanted.metadata | ({FORCED: read_forced(wanted.sampling)} if wanted.sampling else {})
     session = Session(
         session_id=session_id,

@@ -87,6 +87,7 @@ BAD: dict[str, Any] = {
     "a member nobody knows": {"sesion_id": "a"},
     "a number for a text": {"task_id": 5},
     "metadata that are no texts": {"metadata": {"a": 1}},
+    "metadata that would be forced": {"metadata": {"polarproxy.sampling": '{"messages":[]}'}},
     "a list": [],
     "no JSON": b"{",
     "no text": b'{"task_id": "\xff"}',
