@@ -101,13 +101,15 @@ def understand(
     call_id: str,
     *,
     earlier: Begun | None = None,
+    goes_on: bool = False,
     keep_reply: bool = False,
 ) -> Asking:
-    """The same whichever engine is to be asked; raises `BadRequest`. `earlier`: a request that this one may go on from."""
+    """The same whichever engine is to be asked; raises `BadRequest`. `earlier`: a request that this one may go on
+    from; `goes_on`: whether a next one may go on from this."""
     elapsed_ms = _stopwatch()
     spoken_as = spoken(route, query)
     if spoken_as is None:
-        return _native(route, said, call_id, earlier)
+        return _native(route, said, call_id, earlier, goes_on=goes_on)
     decoded = read(route, said.whole)
     asked = replace(decoded.request, stream=True, stream_usage=True)
     encoded = encode_request(asked)
@@ -148,14 +150,14 @@ def _stopwatch() -> Callable[[], int]:
     return lambda: (time.monotonic_ns() - start) // 1_000_000
 
 
-def _native(route: Route, said: Said, call_id: str, earlier: Begun | None) -> Asking:
+def _native(route: Route, said: Said, call_id: str, earlier: Begun | None, *, goes_on: bool) -> Asking:
     request: EngineRequest
     body, begun = said.body, None
     if route.dialect is Dialect.COMPLETIONS:
         request, engine_route, cut = completions.read_request(body), COMPLETIONS_ROUTE, unfold_completion
         shape = read_shape(request.fields)
     else:
-        request, engine_route = (asked := chat.read_request(body, earlier)), CHAT_ROUTE
+        request, engine_route = (asked := chat.read_request(body, earlier, goes_on=goes_on)), CHAT_ROUTE
         begun = asked.begun
         cut = partial(unfold_chat, usage=request.stream_usage)
         shape = read_shape(request.fields, asked.ends)

@@ -41,7 +41,14 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     named = visit.address.session_id
     earlier = None if named is None else parts.requests.of(named)
     understood = partial(
-        understand, visit.route, visit.query, said, new_id("c"), earlier=earlier, keep_reply=keep_reply
+        understand,
+        visit.route,
+        visit.query,
+        said,
+        new_id("c"),
+        earlier=earlier,
+        goes_on=named is not None,
+        keep_reply=keep_reply,
     )
     asking = understood()
     if named is not None and asking.begun is not None:

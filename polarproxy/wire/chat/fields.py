@@ -65,7 +65,7 @@ class ChatRequest:
     ends: Ends = field(default_factory=Ends)
     """Of its messages; empty when `messages` is not a list."""
     begun: Begun | None = None
-    """Where a later request of the conversation may go on from. None: it is too short to be worth it."""
+    """Where a later request of the conversation may go on from. None: it is not asked for, or too short to be worth it."""
 
     @property
     def choices(self) -> int:
@@ -81,10 +81,11 @@ class ChatRequest:
         return _member(self.fields, "messages", _list) or []
 
 
-def read_request(body: bytes, earlier: Begun | None = None) -> ChatRequest:
+def read_request(body: bytes, earlier: Begun | None = None, *, goes_on: bool = False) -> ChatRequest:
     """Reads a request body; raises `BadRequest` when it is not a JSON object.
 
     Where it begins with an `earlier` one, as the next request of a conversation does, only the rest is gone through.
+    `goes_on`: whether a next one may be read from here.
     """
     opened = (earlier and earlier.go_on(body)) or _open(body)
     fields, messages = opened.fields, read_messages(opened.more)
@@ -98,7 +99,7 @@ def read_request(body: bytes, earlier: Begun | None = None) -> ChatRequest:
         sampling=read_sampling(fields),
         caveat=_read_caveat(fields, media=media),
         ends=ends,
-        begun=Begun.of(body, opened, ends, media=media),
+        begun=Begun.of(body, opened, ends, media=media) if goes_on else None,
         tools_digest=None if tools is None or bytes(tools) == b"null" else xxhash.xxh3_128_hexdigest(tools),
     )
 

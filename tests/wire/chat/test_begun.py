@@ -89,9 +89,9 @@ def test_going_on_reads_what_a_whole_reading_reads(bodies: list[bytes]) -> None:
             whole = read_request(body)
         except BadRequest as refused:
             with pytest.raises(BadRequest, match=re.escape(str(refused))):
-                read_request(body, begun)
+                read_request(body, begun, goes_on=True)
             continue
-        read = read_request(body, begun)
+        read = read_request(body, begun, goes_on=True)
         assert members(read) == members(whole)
         begun = read.begun
 
@@ -107,12 +107,12 @@ def conversation(turns: int) -> list[bytes]:
 
 def test_a_conversation_goes_on_from_turn_to_turn() -> None:
     first, second, third = conversation(3)
-    begun = read_request(first).begun
+    begun = read_request(first, goes_on=True).begun
     assert begun is not None
     opened = begun.go_on(second)
     assert opened is not None
     assert bytes(opened.more or b"").count(b"role") == 2
-    read = read_request(second, begun)
+    read = read_request(second, begun, goes_on=True)
     assert read.ends.count == 5
     assert read.begun is not None
     assert read.begun.go_on(third) is not None
@@ -124,7 +124,7 @@ def test_what_is_remembered_of_a_conversation_is_one_body() -> None:
     """Not one for each of its turns: neither end holds on to the body in which it came."""
     begun: Begun | None = None
     for body in conversation(4):
-        begun = read_request(body, begun).begun
+        begun = read_request(body, begun, goes_on=True).begun
     assert begun is not None
     assert (begun.ends.count, begun.ends.last) == (9, None)
     assert begun.ends.first is not None
@@ -133,4 +133,4 @@ def test_what_is_remembered_of_a_conversation_is_one_body() -> None:
 
 @pytest.mark.parametrize("body", [b'{"messages":[]}', b'{"messages":[{"role":"user"}]}', b"{}"])
 def test_short_requests_are_not_remembered(body: bytes) -> None:
-    assert read_request(body).begun is None
+    assert read_request(body, goes_on=True).begun is None
