@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from polarproxy.engine.choice import ChoiceCapture
+from polarproxy.engine.choice import ChoiceCapture, Count
 from polarproxy.engine.ids import JsonText, ParsedIds, parse_ids
 from polarproxy.errors import BadReply
 from polarproxy.model import Completion, FinishReason, Logprobs, TokenIds, Usage
@@ -28,20 +28,20 @@ _REASONS = {reason.value: reason for reason in FinishReason}
 
 
 class _TokenDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: Count
+    completion_tokens: Count = 0
     prompt_tokens_details: _TokenDetails | None = None
     completion_tokens_details: _TokenDetails | None = None
 
 
 _usage = msgspec.json.Decoder(_Usage)
 _scalar = msgspec.json.Decoder(str | int | None)
-_index = msgspec.json.Decoder(int)
+_index = msgspec.json.Decoder(Count)
 _FALSE_WORDS = frozenset((b"false", b"0", b"0.0", b"no", b"off", b"f", b"n"))
 _TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -94,7 +94,7 @@ def is_false(raw: msgspec.Raw | None) -> bool:
 
 
 def choice_index(choice: Fields) -> int:
-    """The index of a choice, 0 when it names none; raises `BadReply` when it is no integer."""
+    """The index of a choice, 0 when it names none; raises `BadReply` when it cannot be one."""
     if "index" not in choice:
         return 0
     try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 NULL = msgspec.Raw(b"null")
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+"""Of tokens, or the index of a choice. What is larger counts nothing, and no column holds it."""
 _NO_IDS = b"[]"
 _COPIED = 1024
 """A first piece of more bytes is kept as the view of the reply that it is: mostly it is the only one."""

@@ -22,7 +22,7 @@ from polarproxy.engine.capture import (
     is_false,
     is_true,
 )
-from polarproxy.engine.choice import NULL, is_null
+from polarproxy.engine.choice import NULL, Count, is_null
 from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.engine.vllm_event import read_sampled
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: Count = 0
     token_ids: msgspec.Raw = NULL
     logprobs: msgspec.Raw = NULL
     finish_reason: msgspec.Raw = NULL

@@ -18,7 +18,7 @@ import msgspec
 
 from polarproxy.engine import plain
 from polarproxy.engine.capture import decode_scalar, decode_usage, finish_reason, is_false, is_true
-from polarproxy.engine.choice import NULL, is_null
+from polarproxy.engine.choice import NULL, Count, is_null
 from polarproxy.engine.completion_capture import CompletionCapture
 from polarproxy.engine.completion_prompt import only_prompt, text_of
 from polarproxy.engine.cuts import nulled, place_of
@@ -41,7 +41,7 @@ _NO_ECHO = ("suffix", "prompt_embeds", "truncation_side")
 class _Choice(msgspec.Struct):
     """The members of a choice that are read; the values stay the bytes that came in."""
 
-    index: int = 0
+    index: Count = 0
     text: msgspec.Raw = NULL
     token_ids: msgspec.Raw = NULL
     prompt_token_ids: msgspec.Raw = NULL

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.engine.choice import NULL, is_null, read_numbers
+from polarproxy.engine.choice import NULL, Count, is_null, read_numbers
 from polarproxy.engine.ids import decode_ids
 from polarproxy.errors import BadReply
 
@@ -37,7 +37,7 @@ _LOGPROBS_CUT, _SAMPLED_CUT, _PROMPT_CUT = _STEM + b"1", _STEM + b"2", _STEM + b
 class WholeChoice(msgspec.Struct):
     """The members of a choice that are read."""
 
-    index: int = 0
+    index: Count = 0
     logprobs: msgspec.Raw = NULL
     finish_reason: msgspec.Raw = NULL
     stop_reason: msgspec.Raw = NULL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,12 +47,11 @@ class KeepAlive:
             return
         assert self._sign is not None
         self._relay.wrote_at = time.monotonic()
-        self._writing = asyncio.create_task(_write(self._outlet, self._sign))
+        self._writing = asyncio.create_task(self._write(self._sign))
         self._wait(self._seconds)
 
-
-async def _write(outlet: Outlet, sign: bytes) -> None:
-    try:
-        await outlet.write(sign)
-    except ConnectionResetError:
-        return  # the client is gone; the relay notices by itself
+    async def _write(self, sign: bytes) -> None:
+        if self._timer is None:
+            return  # the stream went on to its end since this task was made
+        with suppress(ConnectionResetError):  # the client is gone; the relay notices by itself
+            await self._outlet.write(sign)

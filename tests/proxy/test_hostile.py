@@ -239,6 +239,9 @@ async def test_an_engine_that_ignores_n_does_not_hang_the_reply(start: Starter) 
 NO_CHUNKS: dict[str, bytes] = {
     "an index that is none": b'{"choices":[{"index":null,"delta":{"content":"x"},"token_ids":[1]}]}',
     "an index below 0": b'{"choices":[{"index":-1,"delta":{},"token_ids":[1]}]}',
+    "an index of any length": b'{"choices":[{"index":%s,"delta":{"content":"x"},"token_ids":[1]}]}' % (b"9" * 40),
+    "an index that no column holds": b'{"choices":[{"index":2147483648,"delta":{"content":"x"},"token_ids":[1]}]}',
+    "more usage than can be": b'{"choices":[],"usage":{"prompt_tokens":%s,"completion_tokens":1}}' % (b"9" * 40),
     "no delta": b'{"choices":[{"index":0,"delta":null,"token_ids":[1]}]}',
     "a logprob that is none": b'{"choices":[{"index":0,"delta":{},"token_ids":[1],"logprobs":{"content":[{"logprob":"x"}]}}]}',
     "bytes that are none": b'{"choices":[{"index":0,"delta":{},"token_ids":[1],"logprobs":{"content":[%s]}}]}'
@@ -260,6 +263,19 @@ async def test_whatever_the_engine_sends_the_call_is_recorded(start: Starter, na
     async with raw_engine(says(stream(NO_CHUNKS[name]), "text/event-stream")) as url:
         rig = await start(upstream=url)
         await asyncio.gather(rig.ask({**STREAM, "include_reasoning": False}), return_exceptions=True)
+        await rig.recorded(1)
+
+
+@pytest.mark.parametrize("name", NO_CHUNKS)
+@pytest.mark.parametrize(
+    "asked", [{}, STREAM, {"include_reasoning": False}], ids=["whole", "cut up", "without reasoning"]
+)
+async def test_in_one_piece_too(start: Starter, name: str, asked: dict[str, Any]) -> None:
+    reply = NO_CHUNKS[name].replace(b'"delta"', b'"message"')
+    async with raw_engine(says(reply)) as url:
+        rig = await start(upstream=url)
+        answer = await rig.ask({**BODY, **asked})
+        assert answer.status == 200 or answer.error["type"] == "UpstreamError"
         await rig.recorded(1)
 
 

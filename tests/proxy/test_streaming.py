@@ -1,6 +1,7 @@
 """A stream is relayed event by event, and its end, like that of every reply, is held back until the call is stored."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +9,13 @@ from typing import Any
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.proxy.keepalive import KeepAlive
 from polarproxy.store.inbox import Done
 from polarproxy.store.items import Item, NewCall
 from polarproxy.store.writer import Writer
 from tests.fakes import Faults, always, compose
-from tests.proxy.rig import BODY, IDS, Answer, Rig, Starter, until
+from tests.proxy.rig import BODY, CHAT, IDS, Answer, Rig, Starter, until
+from tests.proxy.server.raw_client import Peer, post
 
 REPLY = compose("one two three four")
 STREAM = {**BODY, "stream": True}
@@ -153,3 +156,27 @@ async def test_many_streams_at_once_do_not_mix(start: Starter) -> None:
         calls = [captured.call for captured in await rig.recorded(8, f"n{session}")]
         assert [call.ordinal for call in calls] == list(range(8))
         assert len({bytes(call.request_body) for call in calls}) == 8
+
+
+async def test_a_sign_of_life_that_is_due_as_the_stream_ends_is_not_given(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stand behind the end, where the next answer on the connection begins."""
+    leave = KeepAlive.__exit__
+
+    def leave_when_due(self: KeepAlive, *failed: Any) -> None:
+        self._relay.wrote_at -= 1000
+        self._look()
+        leave(self, *failed)
+
+    monkeypatch.setattr(KeepAlive, "__exit__", leave_when_due)
+    rig = await start(always(REPLY), keepalive=100.0)
+    reader, writer = await asyncio.open_connection(*rig.base.removeprefix("http://").split(":"))
+    peer = Peer(reader, writer)
+    try:
+        for _ in range(2):
+            await peer.say(post(json.dumps(STREAM).encode(), "/s/s1" + CHAT))
+            answer = await peer.answer()
+            assert (answer.status, answer.body[-14:]) == (200, b"data: [DONE]\n\n")
+    finally:
+        writer.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from polarproxy.errors import BadReply
 from polarproxy.model import Caveat, FallbackReason, Prompting, PromptOutcome, TurnMark
 from polarproxy.proxy.exact.known import KnownTurn
@@ -78,7 +76,7 @@ class Prompted:
         """A whole reply, as the client is shown it."""
         try:
             events = unfold(view, usage=False)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        except BadReply:
             # No reply of chat; the client gets it as it came.
             self._reader = None
             return

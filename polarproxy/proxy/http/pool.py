@@ -63,8 +63,13 @@ class Pool:
                 if kept.heard or self._all_closed is not None or clock() - asked_at > _STALE_S:
                     raise
         self.clients += for_client
+        fresh = Connection(self, self._read_timeout)
         try:
-            fresh = await self._connect(sent=kept is not None)
+            await self._connect(fresh, sent=kept is not None)
+        except BaseException:
+            # It may be there all the same: uvloop ends one without a word whose asker leaves, or gives up, just then.
+            self.lost(fresh)
+            raise
         finally:
             self.clients -= for_client
         return await self._exchange(fresh, method, head, body, for_client=for_client)
@@ -97,14 +102,14 @@ class Pool:
                 return connection
         return None
 
-    async def _connect(self, *, sent: bool) -> Connection:
+    async def _connect(self, connection: Connection, *, sent: bool) -> None:
         """`sent`: whether the request has gone out on another connection."""
         origin = self._origin
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self, self._read_timeout),
+                await loop.create_connection(
+                    lambda: connection,
                     origin.host,
                     origin.port,
                     ssl=self._tls if origin.secure else None,
@@ -116,7 +121,6 @@ class Pool:
         except OSError as error:
             why = f"the engine cannot be reached at {origin}: {error.strerror or error}"
             raise EngineUnreachable(why, sent=sent) from error
-        return connection
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

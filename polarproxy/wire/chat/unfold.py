@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import BadReply
 from polarproxy.wire.sse import DONE, encode_event
 
 if TYPE_CHECKING:
@@ -29,8 +30,15 @@ def unfold(body: bytes, *, usage: bool) -> list[bytes]:
     """The stream events of a chat reply, the last one `[DONE]`; with a usage chunk when the client asked for `usage`.
 
     Members of the reply that no chunk has by right (llama.cpp's `timings`) stand in the last chunk, as llama.cpp puts them.
+    Raises `BadReply` when it is none of this API.
     """
-    reply = _object.decode(body)
+    try:
+        return _unfold(_object.decode(body), usage=usage)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+        raise BadReply(f"the engine's reply cannot be cut into events ({error!r}): {body[:200]!r}") from error
+
+
+def _unfold(reply: Fields, *, usage: bool) -> list[bytes]:
     head = {name: reply[name] for name in _HEAD if name in reply} | {"object": _CHUNK}
     rest = {name: value for name, value in reply.items() if name not in (*_HEAD, "object", "choices", "usage")}
     chunks: list[dict[str, object]] = [

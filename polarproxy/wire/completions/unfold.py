@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import BadReply
 from polarproxy.wire.sse import DONE, encode_event
 
 if TYPE_CHECKING:
@@ -27,8 +28,15 @@ def unfold(body: bytes) -> list[bytes]:
     """The stream events of a reply, the last one `[DONE]`.
 
     What is said once (usage, llama.cpp's `timings`) stands in the last chunk, as llama.cpp puts it there unasked.
+    Raises `BadReply` when it is none of this API.
     """
-    reply = _object.decode(body)
+    try:
+        return _unfold(_object.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+        raise BadReply(f"the engine's reply cannot be cut into events ({error!r}): {body[:200]!r}") from error
+
+
+def _unfold(reply: Fields) -> list[bytes]:
     head = {name: value for name, value in reply.items() if name in _HEAD}
     once = {name: value for name, value in reply.items() if name not in (*_HEAD, "choices")}
     chunks: list[dict[str, object]] = [

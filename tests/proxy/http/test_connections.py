@@ -7,6 +7,7 @@ import pytest
 
 from polarproxy.errors import EngineTimeout, EngineUnreachable
 from polarproxy.proxy.http import pool
+from polarproxy.proxy.http.connection import Connection
 from tests.proxy.http.socket_engine import OK, Peer, always, chunked, once, socket_engine, until, upstream_of
 
 PLAIN = OK + b"Content-Length: 2\r\n\r\nok"
@@ -226,6 +227,23 @@ async def test_nobody_there() -> None:
     async with upstream_of(f"http://127.0.0.1:{port}") as upstream:
         with pytest.raises(EngineUnreachable, match=f"cannot be reached at http://127.0.0.1:{port}: "):
             await upstream.ask("GET", "/x")
+
+
+async def test_one_whose_asker_leaves_as_it_is_made_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pool.Pool.opened
+
+    def opened(self: pool.Pool, connection: Connection) -> None:
+        made(self, connection)
+        asking.cancel()
+
+    monkeypatch.setattr(pool.Pool, "opened", opened)
+    async with socket_engine(always(PLAIN)) as engine, upstream_of(engine) as upstream:
+        asking = asyncio.create_task(upstream.ask("GET", "/x"))
+        await asyncio.wait((asking,))
+        assert asking.cancelled()
+        await until(lambda: engine.closed == engine.opened == 1)
+        await upstream.close()
+        assert not upstream._pool._open
 
 
 async def test_a_host_that_does_not_exist() -> None:
