@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason
+from polarproxy.engine.choice import NULL, is_null
 from polarproxy.engine.plan import Plan, ReplyReader
+from polarproxy.errors import BadReply
 
 _object = msgspec.json.Decoder(Fields)
-_choices = msgspec.json.Decoder(list[Fields])
+_choices = msgspec.json.Decoder(list[Fields] | None)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -24,22 +28,25 @@ class Reader(ReplyReader):
         super().__init__(Capture())
 
     def event(self, data: bytes) -> bytes:
+        """The chunk as it came; raises `BadReply` when it cannot be read: it may be one that ends the reply."""
         self._look(data)
         return data
 
     def body(self, data: bytes) -> bytes:
-        self._look(data)
+        """The reply as it came, of whatever form: with several prompts llama.cpp answers with an array."""
+        with suppress(BadReply):
+            self._look(data)
         return data
 
     def _look(self, data: bytes) -> None:
         try:
             reply = _object.decode(data)
-            choices = _choices.decode(reply["choices"]) if "choices" in reply else []
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return
+            choices = _choices.decode(reply.get("choices", NULL)) or ()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
+            raise BadReply(f"the engine's reply is not one of the chat API ({bad}): {data[:200]!r}") from bad
         capture = self.capture
-        if "error" in reply:
-            capture.error = bytes(reply["error"]).decode("utf-8", "replace")
+        if (error := reply.get("error")) is not None and not is_null(error):
+            capture.error = bytes(error).decode("utf-8", "replace")
         capture.model = capture.model or decode_scalar(reply.get("model"))
         capture.request_id = capture.request_id or decode_scalar(reply.get("id"))
         capture.usage = decode_usage(reply.get("usage")) or capture.usage

@@ -225,8 +225,8 @@ class Reader(ReplyReader):
             raise BadReply(f"the choices of the engine's reply cannot be read: {error}") from error
 
     def _without_choices(self, chunk: Fields, data: bytes) -> bytes:
-        if "error" in chunk:
-            self.capture.error = bytes(chunk["error"]).decode("utf-8", "replace")
+        if (error := chunk.get("error")) is not None and not is_null(error):
+            self.capture.error = bytes(error).decode("utf-8", "replace")
         return data
 
     def _head(self, reply: Fields) -> None:

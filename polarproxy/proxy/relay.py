@@ -6,6 +6,7 @@ seen the end as surely as one that waits for `[DONE]`.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from polarproxy.proxy.http.answer import Answer
     from polarproxy.proxy.outlet import Outlet
     from polarproxy.proxy.speech import Speech
+
+_ENDS = re.compile(rb'"finish_reason"[ \t\r\n]*+:[ \t\r\n]*+(?!null)')
+"""Says why a choice ended, as far as can be told of what is not JSON."""
 
 
 @dataclass(slots=True)
@@ -107,6 +111,8 @@ class StreamRelay:
             self.exchange.lose_track(error)
             if self.speech.translated:
                 raise
+            # Another reader may understand it.
+            self._ending = self._ending or _ENDS.search(data) is not None
             return self.speech.aside(event)
         if view is None:
             return b""

@@ -46,10 +46,17 @@ def test_an_error_is_noted() -> None:
     assert json.loads(reader.capture.error or "") == {"message": "no"}
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b"[]", b'{"choices":null}', b'{"choices":[7]}', b"\xff"])
-def test_what_cannot_be_read_is_passed_on_all_the_same(data: bytes) -> None:
-    assert Reader().event(data) is data
+def test_an_error_that_is_null_is_none() -> None:
+    reader = Reader()
+    reader.event(b'{"error":null,"choices":null}')
+    assert reader.capture.error is None
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"[]", b'{"choices":[7]}', b'{"choices":{}}', b"\xff"])
+def test_what_cannot_be_read_is_reported_where_it_may_be_the_end(data: bytes) -> None:
     assert Reader().body(data) is data
+    with pytest.raises(BadReply, match="not one of the chat API"):
+        Reader().event(data)
 
 
 def test_an_index_that_is_none_is_reported() -> None:

@@ -14,6 +14,7 @@ from polarproxy.store.inbox import Done
 from polarproxy.store.items import Item, NewCall
 from polarproxy.store.writer import Writer
 from tests.fakes import Faults, always, compose
+from tests.proxy.raw_engine import raw_engine, says, stream
 from tests.proxy.rig import BODY, CHAT, IDS, Answer, Rig, Starter, until
 from tests.proxy.server.raw_client import Peer, post
 
@@ -120,6 +121,32 @@ async def test_a_whole_reply_waits_for_the_commit(start: Starter, gate: Gate) ->
     answer: Answer = await asking
     assert answer.json["choices"][0]["message"]["content"] == "one two three four"
     assert (await rig.delivered()).call.status is CallStatus.COMPLETED
+
+
+ODD_ENDS = {
+    "a number that is none": b'{"choices":[{"index":0,"delta":{},"finish_reason" : "stop","x":NaN}]}',
+    "no UTF-8 in an index": b'{"choices":[{"index":"\xff","delta":{},"finish_reason":"length"}]}',
+    "more behind it": b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]} ]',
+}
+
+
+@pytest.mark.parametrize("owner", ["vllm", "other"])
+@pytest.mark.parametrize("end", ODD_ENDS)
+async def test_an_end_that_only_the_client_can_read_waits_too(start: Starter, gate: Gate, owner: str, end: str) -> None:
+    goes_on = b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason": null,"x":NaN}]}'
+    events = stream(goes_on, ODD_ENDS[end], b'{"choices":[],"usage":null}')
+    async with raw_engine(says(events, "text/event-stream"), owner) as url:
+        rig = await start(upstream=url)
+        asking = asyncio.create_task(collect(rig, STREAM, seen := bytearray()))
+        await reached(gate)
+        await until(lambda: seen)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bytes(seen) == b"data: " + goes_on + b"\n\n"
+        gate.open.set()
+        await asking
+        assert bytes(seen) == events
+        assert (await rig.delivered()).call.status is CallStatus.ENGINE_ERROR
 
 
 async def test_a_refusal_waits_for_the_commit(start: Starter, gate: Gate) -> None:
