@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
+from polarproxy.engine.integers import read_integers
 from polarproxy.errors import BadReply
 from polarproxy.model import TokenIds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 JsonText: TypeAlias = bytes | memoryview | msgspec.Raw
 """One JSON value, or what is taken for one."""
 
 _MAX_ID = int(np.iinfo(np.int32).max)
-_PLAIN = b"0123456789,"
 _BLANKS = b" \t\r\n"
-_numbers = msgspec.json.Decoder(list[int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +41,26 @@ def parse_ids(raw: JsonText, earlier: ParsedIds | None = None) -> ParsedIds:
     if not text.strip(_BLANKS):
         return ParsedIds(text, TokenIds())
     if earlier is None or not earlier.ids or not text.startswith(earlier.text):
-        return ParsedIds(text, _parse(text))
+        return ParsedIds(text, _parse(whole))
     rest = text[len(earlier.text) :]
     if not rest:
         return earlier
     # A comma must follow: otherwise the last number of the earlier array is only the beginning of a longer one.
-    return ParsedIds(text, earlier.ids + _parse(rest[1:]) if rest.startswith(b",") else _parse(text))
+    return ParsedIds(text, earlier.ids + _parse(b"[%b]" % rest[1:]) if rest.startswith(b",") else _parse(whole))
 
 
-def _parse(text: bytes) -> TokenIds:
-    """One number or more, with commas in between. NumPy alone would take a blank for a zero, and leading zeros for none."""
-    if text.translate(None, _PLAIN) or text.startswith(b"0") or b",0" in text:
-        return _parse_strictly(text)
-    expected = text.count(b",") + 1
+def _parse(array: bytes | memoryview) -> TokenIds:
+    """One id or more, between brackets."""
     try:
-        # Wider than an id: as int32, 2**32 + 1 would be read as 1.
-        ids = np.fromstring(text, dtype=np.int64, sep=",")
+        ids = read_integers(array)
     except ValueError as error:
         raise BadReply(f"an array of token ids holds something else: {error}") from error
-    if ids.size != expected:
-        raise BadReply(f"of {expected} token ids only {ids.size} can be read")
-    _require_range(ids)
-    return TokenIds(ids.astype("<i4").tobytes())
-
-
-def _parse_strictly(text: bytes) -> TokenIds:
-    """As JSON, which may hold blanks and zeros."""
-    try:
-        ids = np.array(_numbers.decode(b"[%b]" % text), dtype=np.int64)
-        if not ids.size:
-            raise BadReply("nothing follows the last comma of an array of token ids")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
-        raise BadReply(f"an array of token ids holds something else: {error}") from error
-    _require_range(ids)
-    return TokenIds(ids.astype("<i4").tobytes())
-
-
-def _require_range(ids: NDArray[np.int64]) -> None:
+    if not ids.size:
+        raise BadReply("nothing follows the last comma of an array of token ids")
     # Read as unsigned, what is negative is too large.
     if ids.view(np.uint64).max() > _MAX_ID:
         raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
+    return TokenIds(ids.astype("<i4").tobytes())
 
 
 def decode_ids(raw: JsonText) -> TokenIds:
