@@ -16,6 +16,8 @@ JsonText: TypeAlias = bytes | memoryview | msgspec.Raw
 """One JSON value, or what is taken for one."""
 
 _MAX_ID = int(np.iinfo(np.int32).max)
+_UNSIGNED = np.dtype(np.uint64)
+_INT32 = np.dtype("<i4")
 _BLANKS = b" \t\r\n"
 
 
@@ -58,9 +60,9 @@ def _parse(array: bytes | memoryview) -> TokenIds:
     if not ids.size:
         raise BadReply("nothing follows the last comma of an array of token ids")
     # Read as unsigned, what is negative is too large.
-    if ids.view(np.uint64).max() > _MAX_ID:
+    if np.maximum.reduce(ids.view(_UNSIGNED)) > _MAX_ID:
         raise BadReply(f"token ids must lie in 0..2**31-1, found {ids.min()}..{ids.max()}")
-    return TokenIds(ids.astype("<i4").tobytes())
+    return TokenIds(ids.astype(_INT32).tobytes())
 
 
 def decode_ids(raw: JsonText) -> TokenIds:
