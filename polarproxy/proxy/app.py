@@ -14,7 +14,6 @@ from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.counting import serve_count
 from polarproxy.proxy.exact.prompts import ExactPrompts
 from polarproxy.proxy.fleet import Fleet
-from polarproxy.proxy.forced import ForcedSampling
 from polarproxy.proxy.gate import Gate
 from polarproxy.proxy.generate import generate
 from polarproxy.proxy.joining import Underway, question
@@ -99,7 +98,6 @@ async def open_parts(
             stats=stats,
             batches=batches,
             gate=gate,
-            forced=ForcedSampling(repository, timeout, spool),
             underway=Underway(),
             spool=spool,
         )

@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from polarproxy.credit.given import GivenReward
 from polarproxy.errors import BadReply, BadRequest, BadReward, EngineFailed, NotOffered, StoreConflict, StoreUnavailable
 from polarproxy.model import PromptMode, Session, SessionStatus
-from polarproxy.proxy.forced import METADATA as FORCED
 from polarproxy.proxy.forced import read_forced
 from polarproxy.proxy.keys import is_session_id
 from polarproxy.store.ids import new_id
 from polarproxy.store.spooling import patience
+from polarproxy.store.terms import SAMPLING, Terms, read_sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +108,10 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
     session_id = new_id("s") if wanted.session_id is None else wanted.session_id
     if not is_session_id(session_id):
         raise BadRequest(f"{session_id!r} cannot name a session; use up to 128 letters, digits, '.', '_' and '-'")
-    if FORCED in wanted.metadata:
-        raise BadRequest(f"metadata: {FORCED} is what `sampling` of the request becomes; say it there")
-    metadata = wanted.metadata | ({FORCED: read_forced(wanted.sampling)} if wanted.sampling else {})
+    if SAMPLING in wanted.metadata:
+        raise BadRequest(f"metadata: {SAMPLING} is what `sampling` of the request becomes; say it there")
+    forced = read_forced(wanted.sampling)
+    metadata = wanted.metadata | ({SAMPLING: forced} if wanted.sampling else {})
     session = Session(
         session_id=session_id,
         created_at=datetime.now(UTC),
@@ -124,8 +125,7 @@ async def make_session(parts: Parts, http: web.Request) -> web.Response:
     if wanted.prompts is PromptMode.EXACT:
         await _require_exact_prompts(parts)
     await _add_session(parts, session, named=wanted.session_id is not None)
-    parts.arrivals.made(session_id, session.prompts)
-    parts.forced.made(session_id, metadata)
+    parts.arrivals.made(session_id, Terms(session.prompts, read_sampling(forced)))
     return _json(access(f"{http.scheme}://{http.host}", session_id, parts.signer.key(session_id)), 201)
 
 

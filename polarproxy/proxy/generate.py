@@ -17,6 +17,7 @@ from polarproxy.proxy.exchange import Exchange
 from polarproxy.proxy.forced import force
 from polarproxy.proxy.planning import CHAT_ROUTE, plan_for
 from polarproxy.store.ids import new_id
+from polarproxy.store.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from polarproxy.engine.plan import Plan
     from polarproxy.engine.probe import EngineFacts
     from polarproxy.proxy.asking import Asking
+    from polarproxy.proxy.fleet import Chosen
     from polarproxy.proxy.outlet import Outlet
     from polarproxy.proxy.parts import Parts
     from polarproxy.proxy.roots import Place
     from polarproxy.proxy.upstream import Upstream
     from polarproxy.proxy.visit import Said, Visit
-    from polarproxy.wire.chat.fields import Fields
 
 
 async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, keep_reply: bool = False) -> Carrier:
@@ -59,11 +60,13 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     if isinstance(asked, Loss):
         asking.losses.append(asked)
     session_id, origin, place = _session(parts, visit, said, asking)
-    # A conversation that names no session was made with nothing.
-    forced = {} if place is not None else await parts.forced.of(session_id)
-    upstream, facts, plan = await _engine_for(parts, asking, session_id, forced)
     sent, query = _to_engine(parts, visit, asking)
+    # All that may refuse the request comes before its place is taken.
+    chosen, facts = await _engine_for(parts, asking, session_id)
     arrived = await parts.arrivals.arrive(session_id)
+    # A conversation that names no session was made with nothing.
+    terms = Terms() if place is not None else parts.arrivals.terms(session_id)
+    plan = _plan(parts, asking, session_id, chosen, facts, terms)
     exchange = Exchange(
         session=Session(session_id, datetime.now(UTC), origin, model=asking.model),
         place=arrived,
@@ -71,47 +74,52 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
         headers=headers.to_record(visit.headers.items(), said.head.headers if said.head else ()),
         asking=asking,
         plan=plan,
-        upstream=upstream,
+        upstream=chosen.upstream,
         facts=facts,
         policy_version=parts.recorder.policy_version,
-        prompted=Prompted() if _is_exact(parts, asked, session_id, asking) else None,
+        prompted=Prompted() if _is_exact(parts, asked, terms, asking) else None,
     )
-    return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood, forced))
+    return Carrier(parts, outlet, exchange, place, sent, query, elsewhere=partial(_turn, parts, understood, terms))
 
 
-async def _engine_for(
-    parts: Parts, asking: Asking, session_id: str, forced: Fields | None
-) -> tuple[Upstream, EngineFacts, Plan]:
-    """The session's engine, and how it is to be asked."""
+async def _engine_for(parts: Parts, asking: Asking, session_id: str) -> tuple[Chosen, EngineFacts]:
+    """The session's engine, and what is known of it."""
     chosen = await parts.fleet.choose(session_id, asking.model)
-    facts = await chosen.upstream.facts()
+    return chosen, await chosen.upstream.facts()
+
+
+def _plan(
+    parts: Parts, asking: Asking, session_id: str, chosen: Chosen, facts: EngineFacts, terms: Terms | None
+) -> Plan:
+    """How the engine is to be asked."""
     serve_as(asking, chosen.model)
-    force(asking, forced)
+    force(asking, None if terms is None else terms.sampling)
     fit(asking, facts)
     earlier = parts.recorder.prompts.of(session_id)
-    plan = plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
-    return chosen.upstream, facts, plan
+    return plan_for(facts, asking.engine_route, asking.request, earlier, translated=asking.speech.translated)
 
 
 async def _turn(
     parts: Parts,
     understood: Callable[[], Asking],
-    forced: Fields | None,
+    terms: Terms | None,
     exchange: Exchange,
     tried: Container[Upstream],
 ) -> bool:
     """Turns a call of which nothing was sent to the engine that has its session now, unless that was tried."""
-    asking = understood()
-    upstream, facts, plan = await _engine_for(parts, asking, exchange.session.session_id, forced)
-    if upstream in tried:
+    asking, session_id = understood(), exchange.session.session_id
+    chosen, facts = await _engine_for(parts, asking, session_id)
+    if chosen.upstream in tried:
         return False
-    exchange.asking, exchange.upstream, exchange.facts, exchange.plan = asking, upstream, facts, plan
+    exchange.plan = _plan(parts, asking, session_id, chosen, facts, terms)
+    exchange.asking, exchange.upstream, exchange.facts = asking, chosen.upstream, facts
     return True
 
 
-def _is_exact(parts: Parts, asked: PromptMode | Loss | None, session_id: str, asking: Asking) -> bool:
+def _is_exact(parts: Parts, asked: PromptMode | Loss | None, terms: Terms | None, asking: Asking) -> bool:
     """Whether the prompt is to be exact. A text completion brings its own."""
-    mode = asked if isinstance(asked, PromptMode) else parts.arrivals.prompts(session_id)
+    said = None if terms is None else terms.prompts
+    mode = asked if isinstance(asked, PromptMode) else said
     return (mode or parts.settings.prompts) == PromptMode.EXACT and asking.engine_route == CHAT_ROUTE
 
 

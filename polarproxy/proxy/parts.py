@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from polarproxy.proxy.batches import BatchSource
     from polarproxy.proxy.exact.prompts import ExactPrompts
     from polarproxy.proxy.fleet import Fleet
-    from polarproxy.proxy.forced import ForcedSampling
     from polarproxy.proxy.gate import Gate
     from polarproxy.proxy.joining import Underway
     from polarproxy.proxy.keys import Signer
@@ -58,7 +57,6 @@ class Parts:
     muster: Muster
     stats: Stats
     gate: Gate
-    forced: ForcedSampling
     batches: Callable[[], BatchSource]
     """Made when the first consumer asks; blocks then."""
     underway: Underway

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from polarproxy.errors import BadSpool, StoreUnavailable
-from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.model import SessionStatus
 from polarproxy.store.places import Place
 from polarproxy.store.shared_arrivals import SharedArrivals, session_closed
+from polarproxy.store.terms import Terms
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -33,7 +34,7 @@ class Arrivals(Protocol):
     """Version of the weights that sample now, as far as this process knows."""
 
     async def arrive(self, session_id: str) -> Place:
-        """The place of a new call; raises `SessionClosed`, `StoreUnavailable`. Must be answered by `leave`."""
+        """The place of a new call; raises `SessionClosed`, `StoreUnavailable`, `StoreDamaged`. Must be answered by `leave`."""
 
     async def catch_up(self) -> None:
         """Makes `policy_version` what it is for all proxies, if they can be asked."""
@@ -41,10 +42,10 @@ class Arrivals(Protocol):
     def leave(self, session_id: str) -> None:
         """The call is stored, or lost for good."""
 
-    def prompts(self, session_id: str) -> PromptMode | None:
-        """Where the prompts of a session come from in which a call just arrived. None: as the proxy is set."""
+    def terms(self, session_id: str) -> Terms | None:
+        """What a session was made with in which a call just arrived. None: the database is away, and it is not known."""
 
-    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
+    def made(self, session_id: str, terms: Terms) -> None:
         """The session was just made, and is stored. Calls that named it before keep their ordinals."""
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
@@ -68,12 +69,17 @@ def arrivals_of(engine: Engine, repository: Repository, timeout: float, spooled:
 class _Live:
     status: SessionStatus
     next_ordinal: int
-    prompts: PromptMode | None = None
+    terms: Terms | None
+    """None: it waits in the spool, where an earlier process left it."""
     under_way: int = 0
 
 
-def _live(state: SessionState) -> _Live:
-    return _Live(state.status, state.next_ordinal, state.prompts)
+def _live(state: SessionState | None, *, waits: bool) -> _Live:
+    """`waits`: something of the session is in the spool, and that may be what it was made with."""
+    if state is None:
+        return _Live(SessionStatus.OPEN, 0, None if waits else Terms())
+    unknown = waits and state.terms == Terms()
+    return _Live(state.status, state.next_ordinal, None if unknown else state.terms)
 
 
 class OwnArrivals:
@@ -89,15 +95,8 @@ class OwnArrivals:
     async def arrive(self, session_id: str) -> Place:
         """Counts in memory."""
         live = self._live.get(session_id)
-        if live is None:
-            # Looked at before the store is: what leaves the spool meanwhile is in the store.
-            spooled = 0 if self._spooled is None else self._spooled.next_ordinal(session_id)
-            state = await self._load(session_id)
-            live = self._live.get(session_id)
-            if live is None:
-                live = _Live(SessionStatus.OPEN, 0) if state is None else _live(state)
-                live.next_ordinal = max(live.next_ordinal, spooled)
-                self._live[session_id] = live
+        if live is None or (live.terms is None and not self._waits(session_id)):
+            live = await self._look(session_id)
         if live.status is not SessionStatus.OPEN:
             raise session_closed(session_id, live.status)
         self._live.move_to_end(session_id)
@@ -106,6 +105,23 @@ class OwnArrivals:
         live.under_way += 1
         self._forget_oldest()
         return Place(session_id, ordinal)
+
+    async def _look(self, session_id: str) -> _Live:
+        """Reads the session, and makes it alive; raises `StoreUnavailable`, `StoreDamaged`."""
+        # Looked at before the store is: what leaves the spool meanwhile is in the store.
+        waits = self._waits(session_id)
+        spooled = 0 if self._spooled is None else self._spooled.next_ordinal(session_id)
+        read = _live(await self._load(session_id), waits=waits)
+        live = self._live.get(session_id)
+        if live is None:
+            live = self._live[session_id] = read
+            live.next_ordinal = max(live.next_ordinal, spooled)
+        elif live.terms is None:
+            live.terms = read.terms
+        return live
+
+    def _waits(self, session_id: str) -> bool:
+        return self._spooled is not None and self._spooled.holds_session(session_id)
 
     async def catch_up(self) -> None:
         """There is nobody else."""
@@ -116,14 +132,14 @@ class OwnArrivals:
         if live is not None:
             live.under_way -= 1
 
-    def prompts(self, session_id: str) -> PromptMode | None:
+    def terms(self, session_id: str) -> Terms | None:
         """From memory."""
         live = self._live.get(session_id)
-        return None if live is None else live.prompts
+        return None if live is None else live.terms
 
-    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
+    def made(self, session_id: str, terms: Terms) -> None:
         """There is nothing to read of it."""
-        self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0)).prompts = prompts
+        self._live.setdefault(session_id, _Live(SessionStatus.OPEN, 0, terms)).terms = terms
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
         """Remembers the status."""

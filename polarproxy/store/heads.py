@@ -1,7 +1,8 @@
 """Places in sessions that several proxies share: PostgreSQL hands them out, many with one statement.
 
 The statement is on the disk before its places are used, so that no crash gives one of them twice. Whether a session is
-still open, and which policy version samples, comes along: every call sees what any proxy was told before.
+still open, what it was made with, and which policy version samples, comes along: every call sees what any proxy was told
+before.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.store.terms import SAMPLING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sqlalchemy import Engine
 
-_TAKE = """
+_TAKE = f"""
 WITH wanted AS (
   SELECT * FROM unnest(%(sessions)s::varchar[], %(counts)s::integer[]) AS asked (session_id, taken)
 ), head AS (
@@ -29,7 +31,8 @@ WITH wanted AS (
   )
   RETURNING session_id, next_ordinal
 )
-SELECT head.session_id, head.next_ordinal, sessions.status, sessions.prompts, (SELECT max(version) FROM policy_versions)
+SELECT head.session_id, head.next_ordinal, sessions.status, sessions.prompts, (SELECT max(version) FROM policy_versions),
+  CASE WHEN strpos(sessions.metadata, '{SAMPLING}') > 0 THEN sessions.metadata END
 FROM head LEFT JOIN sessions ON sessions.session_id = head.session_id
 """
 _POLICY = "SELECT max(version) FROM policy_versions"
@@ -44,6 +47,8 @@ class Given:
     status: SessionStatus
     prompts: PromptMode | None
     """Where the session's prompts come from. None: as the proxy is set."""
+    metadata: str | None
+    """As it is stored. None: it forces no sampling."""
 
 
 class Heads:
@@ -64,7 +69,8 @@ class Heads:
                 end,
                 SessionStatus.OPEN if status is None else SessionStatus(status),
                 None if prompts is None else PromptMode(prompts),
+                metadata,
             )
-            for session_id, end, status, prompts, _ in found
+            for session_id, end, status, prompts, _, metadata in found
         }
         return given, found[0][4] or 0

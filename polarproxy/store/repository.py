@@ -24,6 +24,7 @@ from polarproxy.store.inserts import insert_once
 from polarproxy.store.reading import read_call, read_calls
 from polarproxy.store.schema import calls, policy_versions, sessions, token_texts
 from polarproxy.store.summaries import list_calls, list_sessions
+from polarproxy.store.terms import terms_of
 from polarproxy.store.verifying import session_damage
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from polarproxy.store.responses import FoundResponse
     from polarproxy.store.rewards import SetReward
     from polarproxy.store.summaries import CallSummary, SessionSummary
+    from polarproxy.store.terms import Terms
     from polarproxy.store.turns import StoredTurn
     from polarproxy.store.verifying import Damage
 
@@ -47,8 +49,7 @@ class SessionState:
 
     status: SessionStatus
     next_ordinal: int
-    prompts: PromptMode | None = None
-    """Where its prompts come from. None: as the proxy is set."""
+    terms: Terms
 
 
 class Repository:
@@ -132,9 +133,9 @@ class Repository:
             return values.read_session(row, rewards.latest(connection, [session_id]).get(session_id))
 
     def session_state(self, session_id: str) -> SessionState | None:
-        """None: the session is not stored yet."""
+        """None: the session is not stored yet. Raises `StoreDamaged`."""
         with self._engine.begin() as connection:
-            columns = (sessions.c.status, sessions.c.prompts)
+            columns = (sessions.c.status, sessions.c.prompts, sessions.c.metadata)
             found = connection.execute(select(*columns).where(sessions.c.session_id == session_id)).one_or_none()
             if found is None:
                 return None
@@ -142,7 +143,8 @@ class Repository:
                 select(func.max(calls.c.ordinal)).where(calls.c.session_id == session_id)
             ).scalar_one()
         prompts = None if found.prompts is None else PromptMode(found.prompts)
-        return SessionState(SessionStatus(found.status), 0 if last is None else last + 1, prompts)
+        terms = terms_of(session_id, prompts, found.metadata)
+        return SessionState(SessionStatus(found.status), 0 if last is None else last + 1, terms)
 
     def latest_policy_version(self) -> int:
         """The latest policy version that was set or that a call ended under; 0 when there is none."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.model import SessionStatus
 from polarproxy.store.database import reason
 from polarproxy.store.heads import Given, Heads
 from polarproxy.store.places import Place, Waiting
+from polarproxy.store.terms import Terms, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +32,11 @@ _QUIET_S = 1.0
 @dataclass(frozen=True, slots=True)
 class _Answer:
     ordinal: int
-    status: SessionStatus
-    prompts: PromptMode | None = None
+    known: Given
 
 
-_Answered = asyncio.Future["_Answer | StoreUnavailable"]
+_Answered = asyncio.Future["_Answer | StoreUnavailable | None"]
+"""None: only the policy version was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ class SharedArrivals:
         self._spooled = spooled
         self._waiting: list[_Asked] = []
         self._asking: asyncio.Task[None] | None = None
-        self._prompts: OrderedDict[str, PromptMode] = OrderedDict()
-        """Of those latest sessions that say where their prompts come from."""
+        self._terms: OrderedDict[str, Terms] = OrderedDict()
+        """Of the latest sessions that were made here, or made calls."""
         self._closed: OrderedDict[str, SessionStatus] = OrderedDict()
         """Of the latest sessions that are known to be closed, for when the database cannot be asked."""
         self._places = Waiting()
@@ -101,15 +102,18 @@ class SharedArrivals:
 
     async def _place(self, session_id: str) -> Place:
         answer = await self._ask(session_id)
-        self._learn(session_id, answer)
-        if answer.status is not SessionStatus.OPEN:
-            raise session_closed(session_id, answer.status)
+        assert answer is not None
+        self._learn(session_id, answer.known)
+        if answer.known.status is not SessionStatus.OPEN:
+            raise session_closed(session_id, answer.known.status)
         return Place(session_id, answer.ordinal)
 
-    def _learn(self, session_id: str, answer: _Answer) -> None:
-        if answer.prompts is not None:
-            _keep(self._prompts, session_id, answer.prompts)
-        self.closed(session_id, answer.status)
+    def _learn(self, session_id: str, known: Given) -> None:
+        """Raises `StoreDamaged`."""
+        self.closed(session_id, known.status)
+        terms = terms_of(session_id, known.prompts, known.metadata)
+        # A session that was made here while the database was asked may not be in its answer.
+        _keep(self._terms, session_id, self._terms.get(session_id, terms) if terms == Terms() else terms)
 
     def _place_that_waits(self, session_id: str) -> Place:
         status = self._closed.get(session_id)
@@ -133,14 +137,13 @@ class SharedArrivals:
     def leave(self, session_id: str) -> None:
         """Nothing is held for a call."""
 
-    def prompts(self, session_id: str) -> PromptMode | None:
-        """As the database answered when the call arrived."""
-        return self._prompts.get(session_id)
+    def terms(self, session_id: str) -> Terms | None:
+        """As the database answered when the call arrived, or the last time it did."""
+        return self._terms.get(session_id)
 
-    def made(self, session_id: str, prompts: PromptMode | None = None) -> None:
+    def made(self, session_id: str, terms: Terms) -> None:
         """The database may be away, or not know it yet."""
-        if prompts is not None:
-            _keep(self._prompts, session_id, prompts)
+        _keep(self._terms, session_id, terms)
 
     def closed(self, session_id: str, status: SessionStatus) -> None:
         """The database knows; it may be away."""
@@ -169,7 +172,7 @@ class SharedArrivals:
         self._quiet_until = 0.0
         return given, version
 
-    async def _ask(self, session_id: str | None) -> _Answer:
+    async def _ask(self, session_id: str | None) -> _Answer | None:
         answered: _Answered = asyncio.get_running_loop().create_future()
         self._waiting.append(_Asked(session_id, answered))
         if self._asking is None:
@@ -203,10 +206,9 @@ class SharedArrivals:
         places = {session_id: given[session_id].end - count for session_id, count in counts.items()}
         for one in asked:
             if one.session_id is None:
-                _tell(one, _Answer(0, SessionStatus.OPEN))
+                _tell(one, None)
             else:
-                known = given[one.session_id]
-                _tell(one, _Answer(places[one.session_id], known.status, known.prompts))
+                _tell(one, _Answer(places[one.session_id], given[one.session_id]))
                 places[one.session_id] += 1
 
 
@@ -217,6 +219,6 @@ def _keep(known: OrderedDict[str, _T], session_id: str, value: _T) -> None:
         known.popitem(last=False)
 
 
-def _tell(asked: _Asked, answer: _Answer | StoreUnavailable) -> None:
+def _tell(asked: _Asked, answer: _Answer | StoreUnavailable | None) -> None:
     if not asked.answered.done():
         asked.answered.set_result(answer)

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.store.arrivals import arrivals_of
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, Rig, Starter, until
 
@@ -143,7 +144,8 @@ async def test_forced_sampling(start: Starter) -> None:
     assert [loss.where for loss in call.losses] == ["temperature", "max_completion_tokens"]
     assert json.loads(call.request_body) == body
     # As after a restart, and in another dialect.
-    rig.parts.forced._known.clear()
+    await rig.recorded(1, "f")
+    rig.parts.arrivals = arrivals_of(rig.parts.repository._engine, rig.parts.repository, 5.0)
     said = {"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
     answer = await rig.send("POST", rig.base + "/s/f/v1/messages", json.dumps(said).encode())
     assert answer.status == 200

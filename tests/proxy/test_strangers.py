@@ -65,6 +65,8 @@ async def test_what_an_engine_may_serve_that_was_never_seen_is_served_by_no_othe
     await half.start_large()
     await until(lambda: all(member.trouble is None for member in one.parts.fleet.members))
     assert await who(one, LARGE) == "large"
+    # Whoever is refused takes no place.
+    assert [captured.call.ordinal for captured in await one.recorded(2)] == [0, 1]
     # Now it is known that nobody serves it.
     assert await who(one, BODY | {"model": "gpt-4o"}) == "small"
 

@@ -11,9 +11,11 @@ import aiohttp
 import pytest
 
 from polarproxy.model import CallStatus, SessionStatus
+from polarproxy.store.terms import SAMPLING
 from tests.fakes import Faults, always, compose
 from tests.postgres import Server, running
 from tests.proxy.rig import BODY, CHAT, Answer, Rig, Scripted, _encoded, rig
+from tests.store.samples import a_session
 
 STREAM = {**BODY, "stream": True}
 HELD = always(compose("one two"), faults=Faults(hold_after=1))
@@ -66,6 +68,22 @@ async def test_places_are_those_of_arrival_whoever_is_done_first(pair: Pair) -> 
     slow.engine.release()
     assert (await asking).status == 200
     assert [captured.call.streamed for captured in await quick.recorded(2)] == [True, False]
+
+
+async def test_what_one_forces_upon_a_session_the_other_asks_with_at_once(pair: Pair) -> None:
+    """Also when a call of the session came first, as one may while a spool still has the session itself."""
+    first, second = await pair()
+    assert (await second.ask(prefix="/s/new")).status == 200
+    await second.recorded(1, "new")
+    meant = a_session("new", origin="api", metadata=((SAMPLING, '{"temperature":0.25}'),))
+    await first.parts.writer.write(meant, 20)
+    wanted = {"session_id": "made", "sampling": {"temperature": 0.25}}
+    assert (await first.control("POST", "/api/sessions", wanted)).status == 201
+    for session in ("new", "made"):
+        assert (await second.ask(BODY | {"temperature": 1}, prefix=f"/s/{session}")).status == 200
+        call = (await second.recorded(2 if session == "new" else 1, session))[-1].call
+        assert call.sampling.temperature == 0.25
+        assert [loss.where for loss in call.losses] == ["temperature"]
 
 
 async def test_a_session_made_at_one_serves_at_the_other(pair: Pair) -> None:

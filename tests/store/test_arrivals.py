@@ -6,9 +6,10 @@ import pytest
 from sqlalchemy import Engine
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.model import SessionStatus
 from polarproxy.store.arrivals import OwnArrivals
 from polarproxy.store.repository import Repository
+from polarproxy.store.terms import Terms
 from polarproxy.store.writer import Writer
 from tests.database import ON_SQLITE
 from tests.store.ordinals import ordinal
@@ -63,7 +64,7 @@ async def test_a_session_closed_under_way_takes_no_more_calls(repository: Reposi
 async def test_a_session_made_just_now_starts_at_0(repository: Repository) -> None:
     repository.add_session(a_session("mine"))
     arrivals = OwnArrivals(repository)
-    arrivals.made("mine")
+    arrivals.made("mine", Terms())
     assert await ordinal(arrivals, "mine") == 0
 
 
@@ -71,7 +72,7 @@ async def test_making_a_session_that_already_has_calls_under_way_repeats_no_ordi
     arrivals = OwnArrivals(repository)
     assert await ordinal(arrivals, "mine") == 0
     repository.add_session(a_session("mine"))
-    arrivals.made("mine")
+    arrivals.made("mine", Terms())
     assert await ordinal(arrivals, "mine") == 1
 
 
@@ -93,15 +94,3 @@ async def test_a_store_that_cannot_be_read_is_unavailable(engine: Engine, reposi
     repository.add_session(a_session("mine"))
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         await ordinal(OwnArrivals(repository), "mine")
-
-
-async def test_what_a_session_says_of_its_prompts_is_known_when_a_call_arrived(repository: Repository) -> None:
-    repository.add_session(a_session("exact", prompts=PromptMode.EXACT))
-    arrivals = OwnArrivals(repository)
-    assert arrivals.prompts("exact") is None
-    await ordinal(arrivals, "exact")
-    assert arrivals.prompts("exact") is PromptMode.EXACT
-    arrivals.made("made", PromptMode.TEMPLATE)
-    assert arrivals.prompts("made") is PromptMode.TEMPLATE
-    await ordinal(arrivals, "unnamed")
-    assert arrivals.prompts("unnamed") is None

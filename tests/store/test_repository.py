@@ -20,6 +20,7 @@ from polarproxy.store.facts import LABEL
 from polarproxy.store.items import Fact
 from polarproxy.store.repository import Repository, SessionState
 from polarproxy.store.schema import DELIVERED
+from polarproxy.store.terms import Terms
 from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 
@@ -50,7 +51,7 @@ def test_calls_are_in_order_of_arrival_however_they_were_stored(writer: Writer, 
         late = NOW - timedelta(hours=ordinal)
         write(writer, new_call(a_call(f"c{ordinal}", ordinal, arrived_at=late)))
     assert [captured.call.ordinal for captured in repository.calls("s1")] == [0, 1, 2]
-    assert repository.session_state("s1") == SessionState(SessionStatus.OPEN, 3)
+    assert repository.session_state("s1") == SessionState(SessionStatus.OPEN, 3, Terms())
 
 
 def test_what_became_known_later_stands_beside_the_call(writer: Writer, repository: Repository) -> None:
@@ -130,7 +131,7 @@ def test_a_status_can_be_changed(repository: Repository) -> None:
     repository.add_session(a_session())
     repository.set_status("s1", SessionStatus.INFRA_ERROR)
     assert repository.session("s1").status is SessionStatus.INFRA_ERROR
-    assert repository.session_state("s1") == SessionState(SessionStatus.INFRA_ERROR, 0)
+    assert repository.session_state("s1") == SessionState(SessionStatus.INFRA_ERROR, 0, Terms())
 
 
 def test_a_session_cannot_be_made_twice(repository: Repository) -> None:

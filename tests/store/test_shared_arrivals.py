@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import Engine, event
 
 from polarproxy.errors import SessionClosed, StoreUnavailable
-from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.model import SessionStatus
 from polarproxy.store.arrivals import OwnArrivals, arrivals_of
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.heads import Heads
 from polarproxy.store.repository import Repository
 from polarproxy.store.shared_arrivals import SharedArrivals
+from polarproxy.store.terms import Terms
 from polarproxy.store.writer import Writer
 from tests.database import temporary
 from tests.postgres import Server
@@ -101,7 +102,7 @@ async def test_a_session_closed_by_one_is_closed_for_all(
 ) -> None:
     first, second = pair
     repository.add_session(a_session("mine"))
-    first.made("mine")
+    first.made("mine", Terms())
     assert [await ordinal(first, "mine"), await ordinal(second, "mine")] == [0, 1]
     repository.set_status("mine", SessionStatus.TIMEOUT)
     first.closed("mine", SessionStatus.TIMEOUT)
@@ -211,13 +212,3 @@ def test_many_processes_in_one_session(url: str) -> None:
     assert sorted(found) == list(range(12 * len(engines)))
     for engine in engines:
         engine.dispose()
-
-
-async def test_each_proxy_knows_what_a_session_says_of_its_prompts(url: str) -> None:
-    engine = open_database(url)
-    Repository(engine).add_session(a_session("exact", prompts=PromptMode.EXACT))
-    arrivals = SharedArrivals(engine, SECONDS)
-    for session in ("exact", "unnamed"):
-        await ordinal(arrivals, session)
-    assert (arrivals.prompts("exact"), arrivals.prompts("unnamed")) == (PromptMode.EXACT, None)
-    engine.dispose()

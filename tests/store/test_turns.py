@@ -99,4 +99,4 @@ def test_a_session_says_where_its_prompts_come_from(repository: Repository) -> N
         assert repository.session(session.session_id) == session
         state = repository.session_state(session.session_id)
         assert state is not None
-        assert state.prompts is mode
+        assert state.terms.prompts is mode
