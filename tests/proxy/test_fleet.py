@@ -91,11 +91,16 @@ async def test_sessions_of_an_engine_that_is_away_go_on_at_another_and_come_back
         place = int(first.url.rpartition(":")[2])
         fleet = await several(stack, tmp_path, {"a": first, "b": other})
         sessions = [f"s{number}" for number in range(16)]
+        for session in sessions:
+            wanted = {"session_id": session, "sampling": {"temperature": 0.25}}
+            assert (await fleet.rig.control("POST", "/api/sessions", wanted)).status == 201
         homes = {session: await fleet.said(session) for session in sessions}
         assert set(homes.values()) == {"a", "b"}
     assert [await fleet.said(session) for session in sessions] == ["b"] * len(sessions)
     for session in sessions:
-        assert [captured.call.status for captured in await fleet.rig.recorded(2, session)] == [CallStatus.COMPLETED] * 2
+        both = [captured.call for captured in await fleet.rig.recorded(2, session)]
+        assert [call.status for call in both] == [CallStatus.COMPLETED] * 2
+        assert [call.sampling.temperature for call in both] == [0.25] * 2, "forced sampling was lost on the way"
     async with engine("a", port=place):
         await until(lambda: all(member.trouble is None for member in fleet.rig.parts.fleet.members))
         assert {session: await fleet.said(session) for session in sessions} == homes

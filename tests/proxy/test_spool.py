@@ -164,3 +164,32 @@ async def test_what_is_forced_upon_a_session_is_left_out_while_it_cannot_be_know
     assert [known.losses, again.losses] == [(), ()]
     assert [loss.where for loss in unknown.losses] == ["sampling"]
     assert unknown.sampling.temperature is None
+
+
+async def test_a_session_made_while_the_database_is_away_is_sampled_as_it_was_made(
+    start: Starter, tmp_path: Path
+) -> None:
+    rig = await begin(start, tmp_path)
+    with locked(tmp_path):
+        made = await rig.control("POST", "/api/sessions", {"sampling": {"temperature": 0.25}})
+        assert made.status == 201
+        session = made.json["session_id"]
+        assert (await rig.ask(prefix=f"/s/{session}")).status == 200
+    await drained(rig)
+    call = (await rig.call(session)).call
+    assert (call.sampling.temperature, call.losses) == (0.25, ())
+
+
+async def test_upon_a_conversation_without_a_session_nothing_can_be_forced(start: Starter, tmp_path: Path) -> None:
+    rig = await begin(start, tmp_path)
+    with locked(tmp_path):
+        whole = await rig.ask(prefix="")
+        assert whole.status == 200
+        arrivals = rig.parts.arrivals
+        assert isinstance(arrivals, OwnArrivals)
+        ((session, live),) = arrivals._live.items()
+        live.terms = None  # as of any other session after a restart
+        messages = [*BODY["messages"], whole.json["choices"][0]["message"], {"role": "user", "content": "on"}]
+        assert (await rig.ask(BODY | {"messages": messages}, prefix="")).status == 200
+    await drained(rig)
+    assert [captured.call.losses for captured in await rig.recorded(2, session)] == [(), ()]
