@@ -88,9 +88,9 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     """The request to send, and what the client itself asked for.
 
     `top_logprobs` must be a number: a null switches logprobs off in silence. Without `logprobs` a positive one is refused,
-    and stays so. `include_reasoning: false` suppresses ids, so it is never sent on; the reasoning is taken out of the reply
-    instead. `stream_options` is left alone: a usage chunk that nobody asked for takes `system_fingerprint` away from the
-    last choice.
+    as are those of named tokens, and stays so. `include_reasoning: false` suppresses ids, so it is never sent on; the
+    reasoning is taken out of the reply instead. `stream_options` is left alone: a usage chunk that nobody asked for takes
+    `system_fingerprint` away from the last choice.
     """
     hidden = is_false(fields.get("include_reasoning"))
     top = bytes(fields.get("top_logprobs", _ZERO))
@@ -103,7 +103,8 @@ def ask(fields: Fields) -> tuple[Fields, Asked]:
     )
     sent = {name: value for name, value in fields.items() if not (hidden and name == "include_reasoning")}
     sent["return_token_ids"] = _TRUE
-    if top in (b"0", b"null") or is_true(fields.get("logprobs")):
+    named = not is_null(fields.get("logprob_token_ids"))
+    if is_true(fields.get("logprobs")) or (top in (b"0", b"null") and not named):
         sent["logprobs"] = _TRUE
         sent["top_logprobs"] = _ZERO if top == b"null" else msgspec.Raw(top)
     return sent, asked

@@ -43,6 +43,14 @@ def test_top_logprobs_without_logprobs_are_vllms_to_refuse(top: int) -> None:
     assert fields == {"top_logprobs": top, "return_token_ids": True}
 
 
+@pytest.mark.parametrize("logprobs", [{}, {"logprobs": None}, {"logprobs": False}], ids=str)
+def test_those_of_named_tokens_are_too(logprobs: dict[str, Any]) -> None:
+    fields, _ = sent({**logprobs, "logprob_token_ids": [5]})
+    assert fields == {**logprobs, "logprob_token_ids": [5], "return_token_ids": True}
+    fields, _ = sent({**logprobs, "logprob_token_ids": None})
+    assert fields["logprobs"] is True
+
+
 def test_a_null_for_reasoning_is_vllms_to_refuse() -> None:
     fields, asked = sent({"include_reasoning": None, **IDS})
     assert fields["include_reasoning"] is None
