@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from polarproxy.model import CallStatus, Dialect
+from polarproxy.proxy.http.answer import Answer as EngineAnswer
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, IDS, Answer, Rig, Starter, until
 from tests.proxy.speak import QUESTIONS, Question
@@ -138,6 +139,19 @@ async def test_without_evidence_it_is_a_call_of_its_own(
         assert (await other).status == 200
 
 
+async def test_a_try_that_may_be_at_either_of_two_questions_is_a_call_of_its_own(start: Starter) -> None:
+    rig = await start(HELD)
+    async with first_try(rig) as first, first_try(rig) as twin:
+        await events(first, 3)
+        await events(twin, 3)
+        twin.close()
+        retry = asyncio.create_task(rig.ask(STREAM, headers=attempt(1)))
+        await rig.engine.until(lambda _: len(rig.received) == 3)
+        rig.engine.release()
+        assert (await retry).body.endswith(b"data: [DONE]\n\n")
+    assert len(await rig.recorded(3)) == 3
+
+
 async def test_when_nobody_listens_any_more_the_engine_is_stopped(start: Starter) -> None:
     rig = await start(HELD)
     async with first_try(rig) as first, rig.asking(STREAM, headers=attempt(1)) as second:
@@ -158,6 +172,32 @@ async def test_a_first_try_that_leaves_alone_is_aborted_as_ever(start: Starter) 
         first.close()
     await rig.engine.until(lambda engine: bool(engine.disconnects))
     assert (await rig.call()).call.error == "the client left before the end of the reply"
+
+
+async def test_what_is_being_stopped_is_joined_no_more(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second try comes after the first was seen to leave, and before all is put away."""
+    leave, put_away = EngineAnswer.__aexit__, asyncio.Event()
+    put_away.set()
+
+    async def leave_slowly(self: EngineAnswer, *failed: Any) -> None:
+        await put_away.wait()
+        await leave(self, *failed)
+
+    monkeypatch.setattr(EngineAnswer, "__aexit__", leave_slowly)
+    rig = await start(HELD)
+    async with first_try(rig) as first:
+        await events(first, 3)
+        (known,) = rig.parts.underway._known.values()
+        put_away.clear()
+        first.close()
+    await until(known.task.cancelling)
+    second = asyncio.create_task(rig.ask(STREAM, headers=attempt(1)))
+    await rig.engine.until(lambda _: len(rig.received) == 2)
+    put_away.set()
+    rig.engine.release()
+    assert (await second).body.endswith(b"data: [DONE]\n\n")
+    assert [captured.call.status for captured in await rig.recorded(2)] == [CallStatus.ABORTED, CallStatus.COMPLETED]
+    assert rig.parts.underway._known == {}
 
 
 async def test_one_who_joined_may_leave_and_the_first_goes_on(start: Starter, tmp_path: Path) -> None:

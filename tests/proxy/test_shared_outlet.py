@@ -6,10 +6,10 @@ import pytest
 from multidict import CIMultiDict
 
 from polarproxy.model import Dialect
-from polarproxy.proxy import joining
-from polarproxy.proxy.joining import SharedOutlet
+from polarproxy.proxy import shared_outlet
 from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.replies import Refusal
+from polarproxy.proxy.shared_outlet import SharedOutlet
 
 
 class Slow(HttpOutlet):
@@ -73,7 +73,7 @@ async def test_a_first_client_that_does_not_read_holds_nobody_up() -> None:
 async def test_a_first_client_that_stops_reading_is_let_go_while_others_listen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(shared_outlet, "_PATIENCE_S", 0.01)
     slow, heard = Slow(), Heard()
     shared = SharedOutlet(slow)
     shared.listening += 1
