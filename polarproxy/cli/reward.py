@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polarproxy.cli.facts import components_of, turns_of
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.reward_import import check_calls, import_rewards
@@ -92,13 +93,12 @@ def list_rewards(
 
 def _row(given: SetReward, *, counts: bool) -> tuple[object, ...]:
     reward = given.reward
-    marks = {ComponentKind.REWARD: "", ComponentKind.PENALTY: " (penalty)", ComponentKind.METRIC: " (metric)"}
     return (
         given.session_id,
         f"{given.recorded_at:%Y-%m-%d %H:%M:%S}",
         reward.value,
         "yes" if counts else "no",
-        ", ".join(f"{part.name} {part.value:g}{marks[part.kind]}" for part in reward.components) or None,
-        ", ".join(f"{turn.where} {turn.value:g}" for turn in reward.turns) or None,
+        components_of(reward),
+        turns_of(reward),
         reward.spec,
     )

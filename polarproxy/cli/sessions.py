@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from polarproxy.cli.facts import counts_in_words, session_facts
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuilt
@@ -23,9 +24,11 @@ def list_sessions(
 ) -> None:
     """List sessions with their calls, sampled tokens and rewards."""
     with open_repository(db) as repository:
-        found = repository.sessions(limit=limit or None, group_id=group)
+        # One more than asked for tells whether there are more.
+        found = repository.sessions(limit=limit + 1 if limit else None, group_id=group)
+    listed = found[: limit or None]
     if as_json:
-        print_json([asdict(entry) for entry in found])
+        print_json([asdict(entry) for entry in listed])
         return
     columns = ("session", "created (UTC)", "status", "group", "harness", "calls", "sampled", "reward")
     rows = [
@@ -39,9 +42,11 @@ def list_sessions(
             entry.sampled_tokens,
             entry.session.reward and entry.session.reward.value,
         )
-        for entry in found
+        for entry in listed
     ]
-    print_table(f"{len(found)} sessions", columns, rows, spare=("harness", "created (UTC)", "status"))
+    print_table(f"{len(listed)} sessions", columns, rows, spare=("harness", "created (UTC)", "status"))
+    if len(listed) < len(found):
+        console.print("there are older ones; --limit 0 shows all")
 
 
 @app.command("show")
@@ -64,8 +69,8 @@ def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
         listed = [asdict(call) | {"kind": asdict(judged.verdicts[call.call_id])} for call in calls]
         print_json({"session": asdict(session), "calls": listed, "trajectory": coverage})
         return
-    facts = {name: value for name, value in asdict(session).items() if value not in (None, ())}
-    print_table(f"session {session_id}", ("fact", "value"), [*facts.items(), *coverage.items()])
+    spelled = coverage | {"coverage": None if trajectory.coverage is None else f"{trajectory.coverage:.1%}"}
+    print_table(f"session {session_id}", ("fact", "value"), [*session_facts(session), *counts_in_words(spelled)])
     columns = ("#", "call", "kind", "status", "prompt", "sampled", "finish", "delivered")
     rows = [
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -161,6 +162,19 @@ def use_wal(engine: Engine) -> None:
         raise WrongDatabase(f"the database cannot be changed: {error}") from error
     finally:
         connection.close()
+
+
+def require_writable(engine: Engine) -> None:
+    """Raises `WrongDatabase` for a SQLite file that this process may only read: a proxy could store nothing in it.
+
+    SQLite itself says so at the first write only, and then for want of a lock that somebody else may hold.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    file = Path(str(engine.url.database))
+    for place, what in ((file, "may only be read"), (file.parent, "is a folder in which no file may be made")):
+        if place.exists() and not os.access(place, os.W_OK, effective_ids=True):
+            raise WrongDatabase(f"{place} {what}, so nothing can be stored; change its rights, or use another database")
 
 
 def for_writing(engine: Engine) -> Engine:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DatabaseError
 
 from polarproxy.errors import WrongDatabase
-from polarproxy.store.database import for_writing, reason, use_wal
+from polarproxy.store.database import for_writing, reason, require_writable, use_wal
 from polarproxy.store.revisions import current, head, migrations_folder, require_known
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def upgrade(engine: Engine) -> str:
     """Applies what is missing and returns the revision; raises `WrongDatabase` for a newer or foreign database."""
     found = current(engine)
     require_known(found)
+    require_writable(engine)
     use_wal(engine)
     _require_unicode(engine)
     if found != head():

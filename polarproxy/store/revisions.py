@@ -48,6 +48,11 @@ def current(engine: Engine) -> str | None:
             tables = set(inspect(connection).get_table_names())
             revision = _revision(connection) if _VERSION in tables else None
     except DatabaseError as error:
+        if getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
+            raise WrongDatabase(
+                f"{engine.url.render_as_string()} cannot be read where it lies: SQLite makes files beside a database while"
+                " it is open, which is not allowed there (the folder is read-only); copy it to a folder of yours"
+            ) from error
         what = "be read as a database" if engine.dialect.name == "sqlite" else "be used"
         raise WrongDatabase(f"{engine.url.render_as_string()} cannot {what}: {reason(error)}") from error
     others = tables - {_VERSION}

@@ -41,7 +41,9 @@ def test_sessions_are_listed(polarproxy: Command, db: str) -> None:
 @pytest.mark.parametrize(("options", "count"), [(["--limit", "1"], 1), (["--limit", "0"], 2), (["--group", "x"], 0)])
 def test_the_list_can_be_narrowed(polarproxy: Command, db: str, options: list[str], count: int) -> None:
     assert len(polarproxy("sessions", "list", "--db", db, "--json", *options).json) == count
-    assert f"{count} sessions" in polarproxy("sessions", "list", "--db", db, *options).out
+    out = polarproxy("sessions", "list", "--db", db, *options).out
+    assert f"{count} sessions" in out
+    assert ("--limit 0 shows all" in out) == (count == 1)
 
 
 def test_a_session_is_shown(polarproxy: Command, db: str) -> None:
@@ -52,7 +54,18 @@ def test_a_session_is_shown(polarproxy: Command, db: str) -> None:
     assert (shown["trajectory"]["captured_tokens"], shown["trajectory"]["trained_tokens"]) == (3, 2)
     done = polarproxy("sessions", "show", "bad", "--db", db)
     assert done.code == 0
-    assert "aborted" in done.out
+    assert "aborted 1" in done.out
+    assert "66.7%" in done.out
+
+
+def test_a_session_is_shown_in_words(polarproxy: Command, db: str) -> None:
+    """Not as Python spells its values."""
+    given = ("good", "0.5", "--component", "tests=1", "--metric", "steps=3", "--turn", "0=0.25")
+    assert polarproxy("reward", "set", *given, "--db", db).code == 0
+    out = polarproxy("sessions", "show", "good", "--db", db).out
+    assert "tests 1, steps 3 (metric)" in out
+    assert "0 0.25" in out
+    assert not set("{}<>'") & set(out)
 
 
 def test_calls_are_listed(polarproxy: Command, db: str) -> None:

@@ -217,3 +217,37 @@ def test_a_file_that_may_only_be_read(
         assert (done.code, done.out) == (1, "")
         assert "readonly" in done.err
         assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("tool", [("db", "upgrade"), ("serve", "--upstream", "http://127.0.0.1:9", "--port", "0")])
+def test_nothing_is_recorded_to_a_file_that_may_only_be_read(
+    polarproxy: Command, monkeypatch: pytest.MonkeyPatch, tool: tuple[str, ...]
+) -> None:
+    """WAL is on already, so that SQLite itself would say nothing before the first call is stored."""
+    with TemporaryDirectory() as name:
+        file = Path(name) / "polar.db"
+        url = fresh(file)
+        Path(name).chmod(0o777)
+        file.chmod(0o444)
+        before = file.read_bytes()
+        monkeypatch.chdir(name)
+        with somebody():
+            done = polarproxy(*tool, "--db", url)
+        assert (done.code, done.out) == (2, "")
+        assert f"{file} may only be read" in done.err
+        assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("tool", [("sessions", "list"), ("db", "upgrade")], ids=" ".join)
+def test_a_folder_that_may_only_be_read(
+    polarproxy: Command, monkeypatch: pytest.MonkeyPatch, tool: tuple[str, ...]
+) -> None:
+    with TemporaryDirectory() as name:
+        url = fresh(Path(name) / "polar.db")
+        Path(name).chmod(0o555)
+        monkeypatch.chdir(name)
+        with somebody():
+            done = polarproxy(*tool, "--db", url)
+        Path(name).chmod(0o755)
+        assert (done.code, done.out) == (2, "")
+        assert "copy it to a folder of yours" in done.err
