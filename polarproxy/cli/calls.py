@@ -141,6 +141,7 @@ def _as_json(call: Call, delivered: bool, why: Mapping[int | None, str], texts: 
 
 def _print_facts(call: Call, delivered: bool, kind: Verdict) -> None:
     prompt, sampling = call.prompt_token_ids, call.sampling
+    asked = (sampling.temperature, sampling.top_p, sampling.top_k)
     facts = [
         ("session", f"{call.session_id}, call {call.ordinal}"),
         ("status", call.status if call.error is None else f"{call.status}: {call.error}"),
@@ -152,7 +153,7 @@ def _print_facts(call: Call, delivered: bool, kind: Verdict) -> None:
         *([] if call.prompting is None else [("exact prompt", _prompting(call.prompting))]),
         ("sampled tokens", sum(len(completion.token_ids) for completion in call.completions)),
         ("finish", ", ".join(str(c.finish_reason) for c in call.completions) or None),
-        ("temperature, top_p, top_k", f"{sampling.temperature}, {sampling.top_p}, {sampling.top_k}"),
+        ("temperature, top_p, top_k", ", ".join("-" if value is None else str(value) for value in asked)),
         ("logprobs", sampling.logprobs_mode),
     ]
     facts += [(f"lost: {loss.where}", loss.why) for loss in call.losses]
