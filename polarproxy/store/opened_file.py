@@ -7,12 +7,24 @@ write to it, and all of it would be gone when they end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from polarproxy.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Identity: TypeAlias = tuple[int, int]
+"""Device and inode of a file."""
+
+
+def look(path: Path) -> Identity | None:
+    """Which file has the name now. None: there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @dataclass(slots=True)
@@ -20,22 +32,15 @@ class OpenedFile:
     """A file under its name."""
 
     path: Path
-    _known: tuple[int, int] | None = None
-    """Device and inode when it was looked at first. None: it was not."""
+    _known: Identity | None = None
+    """When it was looked at first. None: it was not."""
 
     def require(self) -> None:
         """Raises `StoreUnavailable` when another file has the name, or none; one that is put back is as good as before."""
-        found = self._look()
+        found = look(self.path)
         self._known = self._known or found
         if found is None or found != self._known:
             state = "gone" if found is None else "another file now"
             raise StoreUnavailable(
                 f"{self.path} is {state} and not the database that was opened; put that back, or start polarproxy again"
             )
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino

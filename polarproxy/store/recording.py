@@ -22,6 +22,7 @@ from polarproxy.store.claims import claim
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.opened_file import OpenedFile
+from polarproxy.store.opened_log import OpenedLog
 from polarproxy.store.reading import read_call
 from polarproxy.store.schema import (
     blobs,
@@ -60,7 +61,12 @@ class Recording:
         """`engine` is one for writing."""
         self._engine = engine
         self._connection: Connection | None = None
-        self._file = OpenedFile(Path(engine.url.database or "")) if engine.dialect.name == "sqlite" else None
+        self._file: OpenedFile | None = None
+        self._log: OpenedLog | None = None
+        if engine.dialect.name == "sqlite":
+            path = Path(engine.url.database or "")
+            self._file, self._log = OpenedFile(path), OpenedLog(path)
+            self._log.watch(engine)
         self._inserts = Inserts(engine.dialect)
         self.forget()
 
@@ -70,9 +76,19 @@ class Recording:
 
     def close(self) -> None:
         """Gives the connection back. It can go on all the same."""
+        self._give_back()
+        if self._log is not None:
+            self._log.close(self._let_go)
+
+    def _give_back(self) -> None:
         connection, self._connection, self._seen = self._connection, None, Seen()
         if connection is not None:
             connection.close()
+
+    def _let_go(self) -> None:
+        """Closes the connections that nobody uses."""
+        self._give_back()
+        self._engine.dispose()
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -89,7 +105,7 @@ class Recording:
         except BaseException:
             # What it has in its memory may be what went wrong.
             connection.invalidate()
-            self.close()
+            self._give_back()
             raise
 
     def holds(self, call: Call) -> bool:
@@ -106,9 +122,15 @@ class Recording:
             self.forget()
             self._write_all(items)
 
-    def _write_all(self, items: Sequence[Item]) -> None:
+    def _require_files(self) -> None:
+        """Raises `StoreUnavailable` where what is committed would be gone when the process ends."""
         if self._file is not None:
             self._file.require()
+        if self._log is not None and not self._log.in_place:
+            self._log.save(self._let_go)
+
+    def _write_all(self, items: Sequence[Item]) -> None:
+        self._require_files()
         group = self._prepared(items)
         with self._transaction() as connection:
             self._insert(connection, group)
