@@ -127,6 +127,7 @@ ODD_ENDS = {
     "a number that is none": b'{"choices":[{"index":0,"delta":{},"finish_reason" : "stop","x":NaN}]}',
     "no UTF-8 in an index": b'{"choices":[{"index":"\xff","delta":{},"finish_reason":"length"}]}',
     "more behind it": b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]} ]',
+    "an error": b'{"error":{"message":"the engine died","code":500}}',
 }
 
 
@@ -134,7 +135,7 @@ ODD_ENDS = {
 @pytest.mark.parametrize("end", ODD_ENDS)
 async def test_an_end_that_only_the_client_can_read_waits_too(start: Starter, gate: Gate, owner: str, end: str) -> None:
     goes_on = b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason": null,"x":NaN}]}'
-    events = stream(goes_on, ODD_ENDS[end], b'{"choices":[],"usage":null}')
+    events = stream(goes_on, ODD_ENDS[end], b"no JSON either", b'{"choices":[],"usage":null}')
     async with raw_engine(says(events, "text/event-stream"), owner) as url:
         rig = await start(upstream=url)
         asking = asyncio.create_task(collect(rig, STREAM, seen := bytearray()))
