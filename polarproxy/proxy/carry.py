@@ -141,13 +141,19 @@ class Carrier:
         exchange, prompted = self.exchange, self.exchange.prompted
         body = None if prompted is None else await self.parts.exact.body(exchange, prompted, self.sent)
         if body is not None and prompted is not None:
-            answer = await exchange.upstream.send("POST", path, self.sent, body)
+            answer = await self._post(path, body)
             if answer.status not in _REFUSALS:
                 return answer
             async with answer:
                 said = (await answer.read())[:500].decode("utf-8", "replace")
             prompted.fall_back(FallbackReason.ENGINE_REFUSED, f"{answer.status}: {said}")
-        return await exchange.upstream.send("POST", path, self.sent, exchange.plan.body)
+        return await self._post(path, exchange.plan.body)
+
+    async def _post(self, path: str, body: bytes) -> Answer:
+        """Not while generation is paused, which it may be since the request came in."""
+        if self.parts.gate.paused:
+            await self._wait()
+        return await self.exchange.upstream.send("POST", path, self.sent, body)
 
     async def _refused(self, upstream: Answer, body: bytes) -> None:
         """The engine's own error, word for word: harnesses know its wording."""

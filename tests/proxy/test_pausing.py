@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
 import pytest
 
 from polarproxy.model import CallStatus
+from polarproxy.proxy.exact.prompts import ExactPrompts
 from polarproxy.store.arrivals import arrivals_of
 from tests.fakes import Faults, always, compose
 from tests.proxy.rig import BODY, Rig, Starter, until
@@ -98,6 +100,30 @@ async def test_an_engine_that_refuses_after_a_stream_has_begun(start: Starter) -
     with pytest.raises(aiohttp.ClientPayloadError):
         await asking
     assert (await rig.call()).call.status is CallStatus.REJECTED
+
+
+async def test_a_request_that_was_on_its_way_to_the_engine_waits_too(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exact prompt was being made when the pause came, which told that nothing was with the engines."""
+    make, probed = ExactPrompts.body, list[int]()
+
+    async def make_while_pausing(self: ExactPrompts, *call: Any) -> bytes | None:
+        made = await make(self, *call)
+        await paused(rig)
+        probed.append(asked(rig))
+        return made
+
+    monkeypatch.setattr(ExactPrompts, "body", make_while_pausing)
+    rig = await start(prompts="exact")
+    asking = asyncio.create_task(rig.ask())
+    await until(lambda: rig.parts.gate.waiting == 1)
+    assert ([asked(rig)], (await state(rig))["in_flight"]) == (probed, 0)
+    assert (await rig.control("POST", "/api/policy", {"version": 3})).status == 200
+    await rig.control("POST", "/api/generation/resume")
+    assert (await asking).status == 200
+    call = (await rig.call()).call
+    assert (call.policy_version_min, call.policy_version_max) == (3, 3)
 
 
 async def test_a_client_that_leaves_meanwhile(start: Starter) -> None:
