@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
-from polarproxy.errors import WrongDatabase
+from polarproxy.errors import StoreUnavailable, WrongDatabase
 from polarproxy.store.inserts import translated
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _ROLLED_BACK = frozenset({"40001", "40P01"})
 
 _REFUSED_STATEMENT = "42"
 """Class of SQLSTATE: something that a statement names is not there, or not allowed."""
+
+_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError, NoConnection, StoreUnavailable)
 
 
 def parse_url(text: str) -> URL:
@@ -185,20 +188,25 @@ def for_writing(engine: Engine) -> Engine:
     return engine.execution_options(writes=True)
 
 
-def was_rolled_back(error: DBAPIError) -> bool:
+def was_rolled_back(error: Exception) -> bool:
     """Whether the transaction lost against another one: nothing of it was done, and doing it again may well succeed."""
-    return getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
+    return _sqlstate(error) in _ROLLED_BACK
 
 
 def is_trouble(error: Exception) -> bool:
-    """Whether the database is at fault, and not what it was given: a damaged file, a table or a right that is not there.
+    """Whether the database is at fault, whatever it was given: locked, full, unreachable, read-only, silent, damaged, without a
+    table or a right.
 
     The statements are always the same, so what the server says of them says something of the server.
     """
-    if not isinstance(error, DBAPIError):
-        return False
     # None of its kinds: so SQLite's driver tells that a file is damaged, or no database any more.
-    return type(error) is DatabaseError or str(getattr(error.orig, "sqlstate", None)).startswith(_REFUSED_STATEMENT)
+    damaged = type(error) is DatabaseError
+    return damaged or isinstance(error, _OUT_OF_ORDER) or _sqlstate(error).startswith(_REFUSED_STATEMENT)
+
+
+def _sqlstate(error: Exception) -> str:
+    """Empty: SQLite, or the driver was not asked."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
 def reason(error: SQLAlchemyError) -> str:

@@ -12,8 +12,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, InternalError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from polarproxy.errors import StoreConflict, StoreUnavailable, Unstorable
 from polarproxy.store.database import for_writing, is_trouble, reason, was_rolled_back
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 TROUBLE_S = 10.0
 """How long a failed commit counts against the store's readiness when nothing has been written since."""
-_OUT_OF_ORDER = (OperationalError, InterfaceError, InternalError, NoConnection, StoreUnavailable)
-"""The database itself is in trouble (locked, full, unreachable, read-only, silent), whatever it was given."""
 
 _Waiting: TypeAlias = "tuple[Item, Done]"
 
@@ -107,15 +104,14 @@ class Writer:
     def _commit(self, group: list[_Waiting]) -> None:
         try:
             self._recording.write([item for item, _ in group])
-        except _OUT_OF_ORDER as error:
-            if isinstance(error, DBAPIError) and was_rolled_back(error):
+        except Exception as error:  # noqa: BLE001  (whatever it is, those who wait are told and the thread goes on)
+            if was_rolled_back(error) or not is_trouble(error):
                 self._commit_one_by_one(group)
                 return
+            # Each of them by itself would fail alike, and what is damaged is not to be written to.
             self._stumble(_said(error))
             for _, done in group:
                 self._fail(done, StoreUnavailable(f"the store could not commit: {_said(error)}"))
-        except Exception:  # noqa: BLE001  (one item is at fault; it ends neither this thread nor the other items)
-            self._commit_one_by_one(group)
         else:
             self._trouble = None
             settle(done for _, done in group)
@@ -145,7 +141,7 @@ class Writer:
             self._fail(done, error)
         elif isinstance(error, IntegrityError):
             self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
-        elif isinstance(error, _OUT_OF_ORDER) or is_trouble(error):
+        elif is_trouble(error):
             self._stumble(why)
             self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
         else:

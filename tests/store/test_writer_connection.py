@@ -152,3 +152,29 @@ def test_a_damaged_database_is_not_the_fault_of_what_it_is_given(
     assert writer.trouble is None
     writer.close()
     assert recorded(repository) == ["c0", "c1", "c2"]
+
+
+@pytest.mark.parametrize(("url", "damage"), DAMAGES, indirect=["url"])
+def test_a_group_that_a_damaged_database_refuses_is_not_tried_item_by_item(
+    engine: Engine, file: Path, repository: Repository, damage: Damage
+) -> None:
+    """What is damaged is not written to, and nobody waits for as many failures as there are items."""
+    begun: list[Connection] = []
+    writer = GatedWriter(engine)
+    writer.gate.set()
+    writer.submit(turn(0)).result(SECONDS)
+    writer.gate.clear()
+    group = [writer.submit(turn(number)) for number in range(1, 6)]
+    with damage(engine, file):
+        event.listen(engine, "begin", begun.append, insert=True)
+        writer.gate.set()
+        for future in group:
+            with pytest.raises(StoreUnavailable, match="the store could not commit"):
+                future.result(SECONDS)
+        tried = len([one for one in begun if one.get_execution_options().get("writes")])
+    # The thread may have taken the first before the others came.
+    assert tried <= len(writer.groups) - 1 <= 2
+    for number in range(1, 6):
+        writer.submit(turn(number)).result(SECONDS)
+    writer.close()
+    assert recorded(repository) == [f"c{number}" for number in range(6)]
