@@ -1,17 +1,19 @@
 """What durable recording costs, next to a transaction for each request and to flushed lines of JSON.
 
-    python -m tests.bench.store [--rounds N] [--quick] [--no-postgres] [--json FILE] [--check]
+    python -m tests.bench.store [--rounds N] [--quick] [--ids-only] [--no-postgres] [--json FILE] [--check]
 
 Durable acknowledgements per second: 1, 32 or 128 producers, each of which waits until its call is on the disk before
 it sends the next one of its session (prompts of 8,000 tokens in the mean, 200 sampled, a request body of the same
 text). For every store alike, sessions are made before the clock runs, what another store left unwritten is flushed
-before, and garbage is collected as `polarproxy serve` does. Rounds are interleaved, figures are medians, and what
-counts are the ratios of one run on one machine. The rivals store calls whole: per request, SQLAlchemy inserts one row
-in one transaction (SQLite: WAL, `synchronous=FULL`, one thread; PostgreSQL: as many connections as producers, at most
-32). JSON lines hold what a recorder of JSON keeps of a call (all ids of prompt and reply, log-probabilities, the
-request) and are fsync'd one by one: into one file, which is the least that is durable, and as the one peer does that
-is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session, written by several threads, with
-lock, digest and index). Ours holds the same, and what is known of the call, in rows.
+before, and the event loop and the collector of garbage are those of `polarproxy serve`. Rounds are interleaved, figures
+are medians, and what counts are the ratios of one run on one machine. The rivals store calls whole: per request,
+SQLAlchemy inserts one row in one transaction (SQLite: WAL, `synchronous=FULL`, one thread; PostgreSQL: as many
+connections as producers, at most 32). JSON lines hold what a recorder of JSON keeps of a call (all ids of prompt and
+reply, log-probabilities, the request) and are fsync'd one by one: into one file, which is the least that is durable,
+and as the one peer does that is durable before it answers (NVIDIA NeMo Gym's token store: a file for each session,
+written by several threads, with lock, digest and index). Ours holds the same, and what is known of the call, in rows.
+With `--ids-only` no store is given requests, as with `--keep-bodies none`: what that peer keeps, and what the prototypes
+kept from which the goal comes.
 
 SQLAlchemy against the bare driver: processor time of the same groups of 32 calls, inserted by the statements that
 SQLAlchemy compiled once, and by `sqlite3` from the same rows with the least that must be done to them. Bytes: a session of
@@ -24,7 +26,6 @@ Exit status: 0, or with `--check` 1 when a goal is missed. The databases lie in 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import itertools
 import json
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -93,14 +95,14 @@ def stores(work: Path, server: postgres.Server | None) -> Iterator[Store]:
         yield PerRequest(PER_REQUEST_PG, server.fresh(), _CONNECTIONS)
 
 
-async def run_rounds(opened: list[Store], count: int, seconds: float) -> list[Round]:
+async def run_rounds(opened: list[Store], count: int, seconds: float, *, requests: bool) -> list[Round]:
     numbers = itertools.count()
     # As `polarproxy serve` does.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     for store in opened:
-        await acks(store, numbers, 8, 0.2)
+        await acks(store, numbers, 8, 0.2, requests=requests)
     rounds: list[Round] = []
     for number in range(count):
         measured: Round = {store.name: {} for store in opened}
@@ -108,7 +110,7 @@ async def run_rounds(opened: list[Store], count: int, seconds: float) -> list[Ro
         for producers, store in itertools.product(CONCURRENCY, opened[turn:] + opened[:turn]):
             # What the one before left to be written is written now: the next one's flush would have to wait for it.
             os.sync()
-            measured[store.name][producers] = await acks(store, numbers, producers, seconds)
+            measured[store.name][producers] = await acks(store, numbers, producers, seconds, requests=requests)
         rounds.append(measured)
     return rounds
 
@@ -121,7 +123,7 @@ def run(options: argparse.Namespace, work: Path) -> Results:
             server = stack.enter_context(postgres.running(fsync="on", shared_buffers="256MB"))
         opened = list(stores(work, server))
         try:
-            rounds = asyncio.run(run_rounds(opened, options.rounds, seconds))
+            rounds = uvloop.run(run_rounds(opened, options.rounds, seconds, requests=not options.ids_only))
         finally:
             for store in opened:
                 store.close()
@@ -173,6 +175,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, help="interleaved rounds (3, or 1 with --quick)")
     parser.add_argument("--quick", action="store_true", help="shorter and less sure: under half a minute")
+    parser.add_argument("--ids-only", action="store_true", help="calls without their requests")
     parser.add_argument("--no-postgres", dest="postgres", action="store_false", help="SQLite only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round here")
     parser.add_argument("--work", type=Path, metavar="DIR", help="where the databases go while it runs")

@@ -49,7 +49,9 @@ class Acks:
     """Processor time of this process for each call."""
 
 
-async def acks(store: Store, numbers: Iterator[int], concurrency: int, seconds: float) -> Acks:
+async def acks(
+    store: Store, numbers: Iterator[int], concurrency: int, seconds: float, *, requests: bool = True
+) -> Acks:
     """Every producer waits for its call to be durable before it sends the next one of its session.
 
     A session for each producer is made, then stored, then the next: what it takes to make them is no store's work, and
@@ -62,7 +64,7 @@ async def acks(store: Store, numbers: Iterator[int], concurrency: int, seconds: 
             await store.write(item)
 
     while elapsed < seconds:
-        made = [list(session_calls(LOAD, next(numbers))) for _ in range(concurrency)]
+        made = [list(session_calls(LOAD, next(numbers), requests=requests)) for _ in range(concurrency)]
         cpu_before, started = time.process_time(), time.monotonic()
         async with asyncio.TaskGroup() as group:
             for items in made:

@@ -180,5 +180,5 @@ def as_object(call: Call) -> dict[str, object]:
         "prompt_token_ids": list(call.prompt_token_ids or ()),
         "completion_token_ids": list(completion.token_ids),
         "logprobs": list(completion.logprobs or ()),
-        "request": msgspec.json.decode(call.request_body),
+        "request": msgspec.json.decode(call.request_body) if call.request_body else None,
     }

@@ -89,8 +89,11 @@ def _without_slot(ids: list[int]) -> list[int]:
     return [*ids[:SESSION_AT], 0, 0, *ids[SESSION_AT + 2 :]]
 
 
-def session_calls(size: Size, number: int) -> Iterator[NewCall]:
-    """The calls of one session in order. No two sessions share a prompt or a body, the turns of one extend each other."""
+def session_calls(size: Size, number: int, *, requests: bool = True) -> Iterator[NewCall]:
+    """The calls of one session in order. No two sessions share a prompt or a body, the turns of one extend each other.
+
+    Without `requests` they are calls of a proxy that keeps no bodies.
+    """
     name = f"s{number:06d}"
     session = Session(name, _NOW)
     slot = struct.pack("<2i", *session_ids(number))
@@ -101,6 +104,6 @@ def session_calls(size: Size, number: int) -> Iterator[NewCall]:
             call_id=f"c{number:06d}{template.call.ordinal:04d}",
             session_id=name,
             prompt_token_ids=TokenIds(prompt),
-            request_body=template.body.body(number),
+            request_body=template.body.body(number) if requests else b"",
         )
         yield NewCall(call, session, {})
