@@ -49,11 +49,11 @@ class Spellings:
     def _unseen(self, ids: NDArray[np.int32]) -> list[int]:
         if not ids.size:
             return []
-        largest = int(ids.max())
+        largest = int(np.maximum.reduce(ids))
         if largest >= _MAX_ID:
             ids = ids[ids < _MAX_ID]
             return self._unseen(ids)
         if largest >= len(self._known):
             self._known = np.concatenate([self._known, np.zeros(largest + 1, np.bool_)])
         known = self._known.take(ids)
-        return [] if known.all() else list(ids[~known].tolist())
+        return [] if np.logical_and.reduce(known) else list(ids[~known].tolist())

@@ -110,7 +110,10 @@ def missed_goals(results: Results) -> list[str]:
 def table(results: Results) -> Table:
     """Medians of the rounds, each with its ratio to nginx."""
     noise = max(m.noise for one in results.rounds for loads in one.values() for m in loads.values())
-    caption = f"other processes had at most {noise:.0%} of the two cores during a measurement"
+    caption = (
+        f"other processes had at most {noise:.0%} of the two cores during a measurement;"
+        f" Python {platform.python_version()}, {platform.python_compiler()}"
+    )
     out = Table(title=f"median of {len(results.rounds)} interleaved rounds; (x) is the ratio to nginx", caption=caption)
     out.add_column("load")
     out.add_column("figure")
