@@ -134,6 +134,11 @@ class AnswerReader:
             self._body.end(fault)
         self.expecting, self._parser = False, None
 
+    def close(self) -> None:
+        """The connection is gone. In a loop of references all of it would stay until garbage is collected."""
+        self._parser = self._body = None
+        del self._wire
+
     # What httptools calls.
 
     def on_message_begin(self) -> None:

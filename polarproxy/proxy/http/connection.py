@@ -197,3 +197,4 @@ class Connection(asyncio.BufferedProtocol):
             did = "reset" if isinstance(exc, ConnectionResetError) else "closed"
             where = "in the middle of" if self._reader.heard else "before"
             self._fail(EngineUnreachable(f"the engine {did} the connection {where} its answer"))
+        self._reader.close()

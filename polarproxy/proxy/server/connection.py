@@ -92,8 +92,10 @@ class Connection(asyncio.Protocol):
         self._leave()
         self._flowing.set()
         self._waiting.clear()
-        if self.task is not None:
-            self.task.cancel()
+        # What was cancelled holds all that it ran through.
+        task, self.task, self._current = self.task, None, None
+        if task is not None:
+            task.cancel()
 
     def pause_writing(self) -> None:
         self._flowing.clear()
@@ -167,10 +169,8 @@ class Connection(asyncio.Protocol):
         except Exception:  # noqa: BLE001  (a fault of ours costs this request, and nobody else's)
             _log.exception("%s %s could not be answered", request.method, request.path)
             await self._apologise(request)
-        if self._gone:
-            return
         self._current = self.task = None
-        if self.transport.is_closing():
+        if self._gone or self.transport.is_closing():
             return
         if not request.ended:
             # The client must not take what it has for the whole answer.
@@ -215,6 +215,7 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
         if self._lingering is not None:
             self._lingering.cancel()
+        self._reader.close()
         self._house.lost(self)
 
     # What requests and their bodies ask for.

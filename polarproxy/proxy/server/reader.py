@@ -75,6 +75,11 @@ class RequestReader:
             self.reading.spoil(fault)
             self.reading = None
 
+    def close(self) -> None:
+        """Nothing more comes in. In a loop of references all of it would stay until garbage is collected."""
+        self.reading = None
+        del self._parser, self._desk
+
     # What httptools calls.
 
     def on_message_begin(self) -> None:

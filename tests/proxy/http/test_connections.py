@@ -7,7 +7,10 @@ import pytest
 
 from polarproxy.errors import EngineTimeout, EngineUnreachable
 from polarproxy.proxy.http import pool
+from polarproxy.proxy.http.answer import AnswerReader
+from polarproxy.proxy.http.body import Body
 from polarproxy.proxy.http.connection import Connection
+from tests.garbage import none_left
 from tests.proxy.http.socket_engine import OK, Peer, always, chunked, once, socket_engine, until, upstream_of
 
 PLAIN = OK + b"Content-Length: 2\r\n\r\nok"
@@ -332,3 +335,12 @@ async def test_requests_of_clients_count_to_the_last_byte_whatever_our_own_do() 
         await until(lambda: upstream.in_flight == 0)
         for answer in answers[1:]:
             assert await answer.read() == b"ok"
+
+
+async def test_what_a_closed_one_held_is_free_at_once() -> None:
+    """A loop of references to the parser would keep it until garbage is collected."""
+    async with none_left(Connection, AnswerReader, Body):
+        for serve in (once(OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok"), once(OK + b"\r\nok")):
+            async with socket_engine(serve) as engine, upstream_of(engine) as upstream:
+                assert await upstream.ask("GET", "/x") == (200, b"ok")
+        await asyncio.sleep(0.05)

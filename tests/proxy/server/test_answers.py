@@ -7,10 +7,12 @@ from typing import cast
 
 import pytest
 
-from polarproxy.proxy.server.connection import _MOST_WAITING
+from polarproxy.proxy.server.connection import _MOST_WAITING, Connection
+from polarproxy.proxy.server.reader import RequestReader
 from polarproxy.proxy.server.request import Request
 from polarproxy.proxy.server.response import Response
-from tests.proxy.server.raw_client import LIMIT, chunked, echo, house, post
+from tests.garbage import none_left
+from tests.proxy.server.raw_client import LIMIT, SECONDS, chunked, echo, house, post
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
 
@@ -354,3 +356,24 @@ async def test_closing_breaks_off_what_takes_too_long() -> None:
         await peer.say(GET)
         await at.server.close(0.05)
         assert told
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_what_a_closed_connection_held_is_free_at_once(*, leaves: bool) -> None:
+    """A loop of references to the parser would keep it, with its request, until garbage is collected."""
+    heard = asyncio.Event()
+
+    async def handle(http: Request) -> Response:
+        await http.read()
+        heard.set()
+        if leaves:
+            await asyncio.Event().wait()
+        return Response(200, {}, b"")
+
+    async with house(handle) as at, none_left(Connection, RequestReader, Request):
+        async with at.peer() as peer:
+            await peer.say(post(bytes(100_000), headers=b"" if leaves else b"Connection: close\r\n"))
+            await asyncio.wait_for(heard.wait(), SECONDS)
+        async with at.peer() as peer:
+            await peer.say(post(bytes(100_000))[:50_000])
+        await asyncio.sleep(0.1)
