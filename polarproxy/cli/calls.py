@@ -11,7 +11,7 @@ from rich.text import Text
 
 from polarproxy.cli.conversation import conversation
 from polarproxy.cli.label import label
-from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.opening import Db, Json, narrowed, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuilt
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
@@ -35,7 +35,7 @@ def list_calls(
     as_json: Json = False,
 ) -> None:
     """List calls in order of arrival."""
-    with open_repository(db) as repository:
+    with open_repository(db) as repository, narrowed(as_json):
         if session is not None:
             repository.session(session)
         found = repository.call_summaries(session)

@@ -24,22 +24,27 @@ app.add_typer(spool, name="spool")
 
 
 @app.command()
-def upgrade(db: Db = None) -> None:
+def upgrade(db: Db = None, as_json: Json = False) -> None:
     """Make the database, or bring it to this version's schema."""
     engine = open_database(database_url(db), create=True)
-    console.print(
-        f"{engine.url.render_as_string(hide_password=True)} has schema {upgrade_database(engine)}", markup=False
-    )
+    name, schema = engine.url.render_as_string(hide_password=True), upgrade_database(engine)
     engine.dispose()
+    if as_json:
+        print_json({"database": name, "schema": schema})
+    else:
+        console.print(f"{name} has schema {schema}", markup=False)
 
 
 @app.command()
-def current(db: Db = None) -> None:
+def current(db: Db = None, as_json: Json = False) -> None:
     """Print the schema that the database has. Exit code 1 when it is not the one this version needs."""
     engine = open_database(database_url(db))
     found = current_revision(engine)
     engine.dispose()
-    console.print(f"schema {found or 'none'}, this polarproxy needs {head()}")
+    if as_json:
+        print_json({"schema": found, "needed": head()})
+    else:
+        console.print(f"schema {found or 'none'}, this polarproxy needs {head()}")
     if found != head():
         raise typer.Exit(1)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from polarproxy.cli.config import load
+from polarproxy.cli.output import print_json
+from polarproxy.errors import NotFound
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from polarproxy.store.revisions import require_current
@@ -26,6 +28,17 @@ Merge = Annotated[
         " where its rows are not what the engine saw."
     ),
 ]
+
+
+@contextmanager
+def narrowed(as_json: bool) -> Iterator[None]:
+    """A list narrowed to what is not there is an empty one for programs, whose standard output stays JSON; people are told."""
+    try:
+        yield
+    except NotFound:
+        if as_json:
+            print_json([])
+        raise
 
 
 def database_url(db: str | None) -> str:

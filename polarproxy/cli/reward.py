@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polarproxy.cli.facts import components_of, turns_of
-from polarproxy.cli.opening import Db, Json, open_repository
-from polarproxy.cli.output import console, print_json, print_table
-from polarproxy.cli.reward_import import check_calls, import_rewards
+from polarproxy.cli.opening import Db, Json, narrowed, open_repository
+from polarproxy.cli.output import console, errors, print_json, print_table
+from polarproxy.cli.reward_import import import_rewards
 from polarproxy.cli.reward_recompute import recompute
+from polarproxy.cli.reward_turns import check_calls, unmatched
 from polarproxy.errors import BadReward, InvalidValue
 from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
 
@@ -50,6 +51,7 @@ def set_reward(
         typer.Option(help="TURN=NUMBER or CALL_ID=NUMBER, what one turn was worth; turns count from 0; repeatable."),
     ] = None,
     db: Db = None,
+    as_json: Json = False,
 ) -> None:
     """Set the reward of a session. An earlier one stays as history; the latest counts.
 
@@ -58,13 +60,19 @@ def set_reward(
     parts = [RewardComponent(*_number(text, "a component")) for text in component or ()]
     parts += [RewardComponent(*_number(text, "a metric"), ComponentKind.METRIC) for text in metric or ()]
     try:
-        reward = Reward(value, tuple(parts), tuple(_turn(text) for text in turn or ()))
+        reward = Reward(value, tuple(parts), tuple(_turn(text) for text in turn or ())).require_trainable()
     except InvalidValue as error:
         raise BadReward(f"session {session_id}: {error}") from error
     with open_repository(db) as repository:
         check_calls(repository, session_id, reward)
         repository.add_reward(session_id, reward)
-    console.print(f"session {session_id} has reward {value:g}")
+        warning = unmatched(repository, session_id, reward)
+    if as_json:
+        print_json({"session_id": session_id, "reward": value, "warnings": [] if warning is None else [warning]})
+        return
+    console.print(f"session {session_id} has reward {value:g}", markup=False)
+    if warning is not None:
+        errors.print(warning, style="yellow", markup=False)
 
 
 @app.command("list")
@@ -78,7 +86,7 @@ def list_rewards(
 
     Example: polarproxy reward list s1m8…
     """
-    with open_repository(db) as repository:
+    with open_repository(db) as repository, narrowed(as_json):
         repository.require_group(group)
         found = (
             repository.latest_rewards(group_id=group) if session_id is None else repository.reward_history(session_id)

@@ -13,14 +13,17 @@ from rich.text import Text
 
 from polarproxy.cli.opening import Db, Json, open_repository
 from polarproxy.cli.output import console, errors, print_json
+from polarproxy.cli.recipes import known_recipes
+from polarproxy.cli.reward_turns import check_calls, unmatched
 from polarproxy.credit.given import GivenReward
 from polarproxy.errors import BadReward
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rich.console import Console
+
     from polarproxy.model import Reward, Session
-    from polarproxy.store.repository import Repository
 
 _SHOWN = 20
 _LOOKED_AT = 4096
@@ -101,15 +104,6 @@ def _read(line: bytes, names: Names) -> tuple[str, Reward]:
         raise BadReward(f"session {session_id}: {error}") from error
 
 
-def check_calls(repository: Repository, session_id: str, reward: Reward) -> None:
-    """Raises `BadReward` when a reward speaks of a call that the session does not have."""
-    named = [turn.call_id for turn in reward.turns if turn.call_id is not None]
-    known = {entry.call_id for entry in repository.call_summaries(session_id)} if named else set()
-    for call_id in named:
-        if call_id not in known:
-            raise BadReward(f"session {session_id} has no call {call_id!r}; `polarproxy sessions show` lists its calls")
-
-
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Rewards by the number of their line; of a JSON array, as a reward handler answers one, by their place from 1."""
     try:
@@ -151,34 +145,51 @@ def import_rewards(
         names = Names.of(entry.session for entry in repository.sessions())
         given: list[tuple[str, Reward]] = []
         wrong: list[tuple[int, str]] = []
+        idle: list[tuple[int, str]] = []
+        recipes = known_recipes()
         for number, line in track(list(_lines(file)), "reading", console=errors, disable=not errors.is_terminal):
             try:
                 session_id, reward = _read(line, names)
                 check_calls(repository, session_id, reward)
                 given.append((session_id, reward))
+                warning = unmatched(repository, session_id, reward, recipes)
+                idle += [] if warning is None else [(number, warning)]
             except BadReward as error:
                 wrong.append((number, str(error)))
         if not wrong and not dry_run:
             repository.add_rewards(given)
-    _print(file, given, wrong, dry_run=dry_run, as_json=as_json)
+    _print(file, given, wrong, idle, dry_run=dry_run, as_json=as_json)
     if wrong:
         raise typer.Exit(1)
 
 
 def _print(
-    file: Path, given: list[tuple[str, Reward]], wrong: list[tuple[int, str]], *, dry_run: bool, as_json: bool
+    file: Path,
+    given: list[tuple[str, Reward]],
+    wrong: list[tuple[int, str]],
+    idle: list[tuple[int, str]],
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     done = 0 if wrong or dry_run else len(given)
     if as_json:
+        counts = {"read": len(given), "appended": done, "sessions": len({name for name, _ in given})}
+        warnings = [{"line": number, "warning": text} for number, text in idle]
         bad = [{"line": number, "error": text} for number, text in wrong]
-        print_json({"read": len(given), "appended": done, "sessions": len({name for name, _ in given}), "wrong": bad})
+        print_json(counts | {"wrong": bad, "warnings": warnings})
         return
-    for number, text in wrong[:_SHOWN]:
-        console.print(Text(f"{file}, line {number}: {text}"))
-    if len(wrong) > _SHOWN:
-        console.print(f"… and {len(wrong) - _SHOWN} more such lines")
+    _print_lines(console, file, wrong)
+    _print_lines(errors, file, idle, "yellow")
     if wrong:
         console.print(f"nothing was imported: {len(wrong)} of {len(wrong) + len(given)} lines are wrong")
     else:
         what = "can be imported" if dry_run else "imported"
         console.print(f"{len(given)} rewards of {len({name for name, _ in given})} sessions {what}")
+
+
+def _print_lines(where: Console, file: Path, lines: list[tuple[int, str]], style: str = "") -> None:
+    for number, text in lines[:_SHOWN]:
+        where.print(Text(f"{file}, line {number}: {text}", style=style))
+    if len(lines) > _SHOWN:
+        where.print(f"… and {len(lines) - _SHOWN} more such lines", style=style)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from polarproxy.cli.facts import counts_in_words, session_facts
-from polarproxy.cli.opening import Db, Json, open_repository
+from polarproxy.cli.opening import Db, Json, narrowed, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuilt
 
@@ -23,7 +23,8 @@ def list_sessions(
     as_json: Json = False,
 ) -> None:
     """List sessions with their calls, sampled tokens and rewards."""
-    with open_repository(db) as repository:
+    with open_repository(db) as repository, narrowed(as_json):
+        repository.require_group(group)
         # One more than asked for tells whether there are more.
         found = repository.sessions(limit=limit + 1 if limit else None, group_id=group)
     listed = found[: limit or None]

@@ -49,6 +49,6 @@ class GivenReward(msgspec.Struct, forbid_unknown_fields=True):
                 totals.pop() or 0.0,
                 tuple(RewardComponent(part.name, part.value, part.type) for part in self.metrics_list),
                 tuple(TurnReward(turn.value, turn.call_id, turn.turn) for turn in self.turn_rewards),
-            )
+            ).require_trainable()
         except InvalidValue as error:
             raise BadReward(str(error)) from error

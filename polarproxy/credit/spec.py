@@ -185,7 +185,7 @@ def compose(spec: Spec, judged: Mapping[str, Judgement], turns: tuple[TurnReward
     """The reward that judgements, one for each component, come to. None: a component of the total has no value.
 
     Components are kept as they were judged, before range and gate, so that other weights can be tried on them later.
-    Raises `BadReward` for a value that is no finite number.
+    Raises `BadReward` for a value that is no finite float32.
     """
     raw = {one.name: _raw(one, judged[one.name]) for one in spec.components}
     values = {one.name: _clip(raw[one.name], one.range) for one in spec.components}
@@ -197,7 +197,8 @@ def compose(spec: Spec, judged: Mapping[str, Judgement], turns: tuple[TurnReward
         total = total if _passed(gate, values) else gate.otherwise
     low, high = spec.range or (-np.inf, np.inf)
     try:
-        return Reward(float(min(max(total, low), high)), tuple(_components(spec, raw, judged)), turns, spec.digest)
+        parts = tuple(_components(spec, raw, judged))
+        return Reward(float(min(max(total, low), high)), parts, turns, spec.digest).require_trainable()
     except InvalidValue as error:
         raise BadReward(str(error)) from error
 

@@ -30,6 +30,9 @@ class RewardComponent:
     kind: ComponentKind = ComponentKind.REWARD
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that a trainer's float32 holds."""
+
 _LAST_TURN = 2**31 - 1
 """The largest number that every database stores as an integer."""
 
@@ -78,3 +81,16 @@ class Reward:
         places = [turn.where for turn in self.turns]
         if len(set(places)) != len(places):
             raise InvalidValue(f"a reward speaks twice of one turn: {', '.join(places)}")
+
+    def require_trainable(self) -> Reward:
+        """The same; raises `InvalidValue` for a number that is no finite float32, as advantages are: nobody could train by it.
+
+        For a reward that is set now. One that lies in a store since before this was asked can still be read.
+        """
+        parts = ((part.name, part.value) for part in self.components if part.kind is not ComponentKind.METRIC)
+        for name, value in (("reward", self.value), *parts, *((turn.where, turn.value) for turn in self.turns)):
+            if abs(value) > _LARGEST:
+                raise InvalidValue(
+                    f"{name} is {value:g}, which is too large: it must lie within ±{_LARGEST:.2g} (float32)"
+                )
+        return self

@@ -2,11 +2,15 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from polarproxy import __version__
+from polarproxy.cli.main import build
 from polarproxy.export.options import ADVANTAGES
 from polarproxy.store.revisions import head
 from tests.cli.command import Command
@@ -38,12 +42,34 @@ def test_sessions_are_listed(polarproxy: Command, db: str) -> None:
     assert "good" in done.out
 
 
-@pytest.mark.parametrize(("options", "count"), [(["--limit", "1"], 1), (["--limit", "0"], 2), (["--group", "x"], 0)])
+@pytest.mark.parametrize(("options", "count"), [(["--limit", "1"], 1), (["--limit", "0"], 2), (["--group", "g"], 2)])
 def test_the_list_can_be_narrowed(polarproxy: Command, db: str, options: list[str], count: int) -> None:
     assert len(polarproxy("sessions", "list", "--db", db, "--json", *options).json) == count
     out = polarproxy("sessions", "list", "--db", db, *options).out
     assert f"{count} sessions" in out
     assert ("--limit 0 shows all" in out) == (count == 1)
+
+
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        ("sessions", "list", "--group", "nobody"),
+        ("reward", "list", "--group", "nobody"),
+        ("reward", "list", "nobody"),
+        ("calls", "list", "--session", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_a_list_of_what_is_not_there_is_empty_for_programs(
+    polarproxy: Command, db: str, narrowed: tuple[str, ...]
+) -> None:
+    """A person is told, instead of being shown an empty table."""
+    done = polarproxy(*narrowed, "--db", db)
+    assert (done.code, done.out) == (2, "")
+    assert "'nobody'" in done.err
+    done = polarproxy(*narrowed, "--db", db, "--json")
+    assert (done.code, done.json) == (2, [])
+    assert "'nobody'" in done.err
 
 
 def test_a_session_is_shown(polarproxy: Command, db: str) -> None:
@@ -226,6 +252,53 @@ def test_a_database_is_made_and_known(polarproxy: Command) -> None:
     assert polarproxy("sessions", "list", "--db", "sqlite:///new.db", "--json").json == []
     assert polarproxy("calls", "list", "--db", "sqlite:///new.db").code == 0
     assert polarproxy("db", "verify", "--db", "sqlite:///new.db").code == 0
+
+
+def test_the_schema_is_told_to_programs(polarproxy: Command) -> None:
+    made = polarproxy("db", "upgrade", "--db", "sqlite:///new.db", "--json").json
+    assert (made["database"], made["schema"]) == ("sqlite:///new.db", head())
+    assert polarproxy("db", "current", "--db", "sqlite:///new.db", "--json").json == {
+        "schema": head(),
+        "needed": head(),
+    }
+    Path("empty.db").touch()
+    done = polarproxy("db", "current", "--db", "sqlite:///empty.db", "--json")
+    assert (done.code, done.json) == (1, {"schema": None, "needed": head()})
+
+
+_NO_DATABASE = {
+    "demo": "makes one",
+    "generate": "the job names it",
+    "doctor": "looks at engines",
+    "db spool list": "looks at files",
+    "db spool verify": "looks at files",
+    "harness list": "looks at recipes",
+    "harness show": "looks at recipes",
+    "harness install": "looks at recipes",
+    "harness check": "records to a database that is thrown away",
+}
+_NO_JSON = {
+    "serve": "runs until it is stopped",
+    "demo": "is for people",
+    "admin-key": "prints one line, which is the key",
+    "db spool drain": "says what it does meanwhile",
+    "harness install": "says what it does meanwhile",
+}
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """The name and the options of each command, beneath this one."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands(one, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize(("option", "without"), [("--db", _NO_DATABASE), ("--json", _NO_JSON)])
+def test_every_command_takes_them(option: str, without: dict[str, str]) -> None:
+    options = dict(commands(typer.main.get_command(build(()))))
+    assert len(options) > 30
+    assert {name for name, taken in options.items() if option not in taken} == set(without)
 
 
 def test_an_empty_database_is_not_current(polarproxy: Command) -> None:

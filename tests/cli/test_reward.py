@@ -68,6 +68,10 @@ def test_a_correction_leaves_the_history(polarproxy: Command, db: str) -> None:
         ["nobody", "1"],
         ["bad", "nan"],
         ["bad", "1", "--component", "a"],
+        ["bad", "1e39"],
+        ["bad", "-1e39"],
+        ["bad", "1", "--component", "a=1e39"],
+        ["bad", "1", "--turn", "0=1e39"],
         ["bad", "1", "--turn", "-1=2"],
         ["bad", "1", "--turn", "99999999999999999999=1"],
         ["bad", "1", "--turn", f"{'9' * 5000}=1"],
@@ -166,3 +170,41 @@ def test_a_reward_of_a_turn_that_cannot_be_is_a_wrong_line(
     done = polarproxy("reward", "import", file, "--db", named, "--json")
     assert (done.code, done.json["appended"]) == (1, 0)
     assert why in done.json["wrong"][0]["error"]
+
+
+def test_a_turn_that_is_not_there_is_warned_of(polarproxy: Command, db: str) -> None:
+    """It may be that of a call which is still to come, so it is stored."""
+    done = polarproxy("reward", "set", "good", "1", "--turn", "99=1", "--turn", "1=0.5", "--db", db)
+    assert done.code == 0
+    assert "session good has trained turns 0 to 1 so far" in done.err
+    assert "the reward of turn 99 counts for nothing" in done.err
+    told = polarproxy("reward", "set", "bad", "1", "--turn", "1=1", "--db", db, "--json").json
+    assert (told["session_id"], told["reward"]) == ("bad", 1.0)
+    assert "one trained turn, turn 0" in told["warnings"][0]
+    assert polarproxy("reward", "set", "good", "1", "--turn", "1=0.5", "--db", db).err == ""
+
+
+def test_lines_whose_turns_are_not_there_are_imported_with_a_warning(polarproxy: Command, db: str) -> None:
+    lines = [
+        {"session_id": name, "aggregate_score": 1, "turn_rewards": [{"turn": turn, "value": 1}]}
+        for name, turn in (("good", 1), ("good", 2))
+    ]
+    done = polarproxy("reward", "import", written(*lines), "--db", db)
+    assert (done.code, done.err.count("line 2: session good has trained turns 0 to 1")) == (0, 1)
+    assert "line 1" not in done.err
+    told = polarproxy("reward", "import", written(*lines), "--db", db, "--json").json
+    assert (told["appended"], [warning["line"] for warning in told["warnings"]]) == (2, [2])
+
+
+def test_numbers_that_are_only_watched_may_be_large(polarproxy: Command, db: str) -> None:
+    assert polarproxy("reward", "set", "bad", "3e38", "--metric", "ns=1e39", "--db", db).code == 0
+    lines = [{"session_id": "bad", "aggregate_score": 4e38}]
+    done = polarproxy("reward", "import", written(*lines), "--db", db)
+    assert (done.code, "too large" in done.out) == (1, True)
+
+
+def test_a_reward_from_before_can_be_read(polarproxy: Command, db: str) -> None:
+    engine = open_database(db)
+    Repository(engine).add_reward("bad", Reward(1e39))
+    engine.dispose()
+    assert listed(polarproxy, db, "bad")[-1] == ("bad", 1e39)

@@ -117,6 +117,13 @@ def test_a_judgement_that_is_no_number_is_refused(value: float) -> None:
         compose(read_spec({"components": [component()]}), {"a": Judgement(value)})
 
 
+@pytest.mark.parametrize("wanted", [{}, {"range": [0, 1]}], ids=str)
+def test_a_judgement_that_no_trainer_can_hold_is_refused(wanted: dict[str, Any]) -> None:
+    """Whatever the total comes to: other weights may be tried on the component later."""
+    with pytest.raises(BadReward, match="too large"):
+        compose(read_spec({"components": [component()]} | wanted), {"a": Judgement(1e39)})
+
+
 def test_the_digest_is_that_of_what_is_meant() -> None:
     plain = read_spec({"components": [{"name": "a", "weight": 1.0}]})
     assert plain.digest == read_spec({"components": [{"weight": 1, "name": "a"}]}).digest

@@ -154,6 +154,11 @@ BAD_REWARDS: dict[str, bytes] = {
     "NaN": b'{"aggregate_reward_score": NaN}',
     "infinity": b'{"aggregate_reward_score": Infinity}',
     "a number too large": b'{"aggregate_reward_score": 1e999}',
+    "no float32": b'{"aggregate_reward_score": 1e39}',
+    "a part that is no float32": (
+        b'{"aggregate_score": 1, "metrics_list": [{"name": "a", "value": 1e39, "type": "Penalty"}]}'
+    ),
+    "a turn that is no float32": b'{"aggregate_score": 1, "turn_rewards": [{"value": -1e39, "turn": 0}]}',
     "null": b'{"aggregate_reward_score": null}',
     "nothing": b"{}",
     "a text": b'{"aggregate_reward_score": "1"}',

@@ -31,11 +31,11 @@ async def evaluate(asked: Sequence[Asked], evidence: Evidence) -> Reward | None:
     found = [(one, reward) for one, reward in rewards if reward is not None]
     if not found or len(found) < len(rewards):
         return None
-    if len(found) == 1:
-        one, reward = found[0]
-        return replace(reward, value=one.weight * reward.value)
     try:
-        return _sum(found)
+        if len(found) == 1:
+            one, reward = found[0]
+            return replace(reward, value=one.weight * reward.value).require_trainable()
+        return _sum(found).require_trainable()
     except InvalidValue as error:
         raise JudgeFailed(str(error)) from error
 

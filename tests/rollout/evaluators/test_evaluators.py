@@ -254,6 +254,14 @@ async def test_completed_and_several_together(tmp_path: Path) -> None:
     assert parts(both)["session_completed"] == 1.0
 
 
+@pytest.mark.parametrize("weight", [1e39, -1e308])
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_weight_that_makes_a_reward_too_large(tmp_path: Path, weight: float, others: int) -> None:
+    heavy: dict[str, Any] = {"kind": "session_completed", "name": "heavy", "weight": weight}
+    with pytest.raises(JudgeFailed, match="too large"):
+        await judged(tmp_path, {}, heavy, *[{"kind": "session_completed"}] * others)
+
+
 def graded(_session: Session, said: Transcript, least: int = 1) -> dict[str, float]:
     return {"long": float(said.tokens >= least), "odd": 1.0}
 
