@@ -5,6 +5,7 @@ Only the module of the command that was asked for is imported: a listing must no
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
@@ -47,6 +48,8 @@ GROUPS = ("sessions", "calls", "trajectories", "reward", "credit", "db", "upstre
 
 _HELP = "A transparent LLM API proxy that turns any agent harness into token-faithful training data."
 _INTERRUPTED = 130
+_COLLECTING = 20_000, 20, 50
+"""Garbage of ours is counted by references nearly always; circles may wait."""
 _WRONG_USE = (BadSettings, BadSpool, WrongDatabase, NotFound, BadReward, BadExport, BadArchive, InvalidValue)
 
 
@@ -84,7 +87,11 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 def run() -> None:
     """Runs the command line; errors raised on purpose are printed as a sentence."""
     try:
-        build(sys.argv[1:])()
+        command = build(sys.argv[1:])
+        # What was imported stays, and to go through it whenever a session was read would double what a listing costs.
+        gc.freeze()
+        gc.set_threshold(*_COLLECTING)
+        command()
     except SystemExit:
         # The usual end, for which the classes below need not be imported.
         raise

@@ -182,7 +182,9 @@ class BodyReader:
         if row["base_digest"] is not None:
             base = self._bodies[row["base_digest"]]
             # NULL: written before ends were shared.
-            body = base[: row["base_length"]] + body + base[len(base) - (row["base_tail"] or 0) :]
+            # Joined at once: each copy of a long history would cost as much as all else.
+            old, tail = memoryview(base), row["base_tail"] or 0
+            body = b"".join((old[: row["base_length"]], body, old[len(base) - tail :]))
         if len(body) != row["length"] or codec.digest(body) != row["digest"]:
             raise StoreDamaged(f"body {row['digest'].hex()}: the bytes do not match their digest")
         return body

@@ -126,7 +126,12 @@ def _postgres(url: URL) -> Engine:
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     # A connection that broke while nobody used it is replaced before it is used.
     return create_engine(
-        url, pool_pre_ping=True, isolation_level="REPEATABLE READ", connect_args={**given, "options": options}
+        url,
+        pool_pre_ping=True,
+        isolation_level="REPEATABLE READ",
+        connect_args={**given, "options": options},
+        # There are no such columns, and every process would ask for their type.
+        use_native_hstore=False,
     )
 
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from polarproxy.errors import StoreDamaged
+from polarproxy.model import TOKEN_BYTES, TokenIds
 from polarproxy.store import codec
 from polarproxy.store.bases import PROMPT
 from polarproxy.store.schema import calls, completions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from sqlalchemy import Connection, RowMapping
-
-    from polarproxy.model import TokenIds
 
 PROMPT_COLUMNS = (
     calls.c.call_id,
@@ -65,7 +64,7 @@ class PromptReader:
         if row["prompt_suffix"] is None:
             raise StoreDamaged(f"the prompt of call {row['call_id']} is missing")
         suffix = codec.decode_ids(row["prompt_suffix"])
-        prompt = suffix if row["base_call_id"] is None else self._base(row) + suffix
+        prompt = suffix if row["base_call_id"] is None else TokenIds(b"".join((*self._base(row), suffix.raw)))
         if len(prompt) != row["prompt_length"] or codec.digest(prompt.raw) != row["prompt_digest"]:
             raise StoreDamaged(
                 f"the prompt of call {row['call_id']} reads as {len(prompt)} tokens that do not match the"
@@ -73,18 +72,21 @@ class PromptReader:
             )
         return prompt
 
-    def _base(self, row: RowMapping) -> TokenIds:
+    def _base(self, row: RowMapping) -> Iterator[memoryview | bytes]:
+        """What the prompt has of its base, in pieces that are not copied: a history is long, and nearly all of a prompt."""
         if row["base_choice"] is None or row["base_length"] is None:
             raise StoreDamaged(
                 f"call {row['call_id']} builds on {row['base_call_id']}, and does not say on how much of it"
             )
         prompt = self._prompts[row["base_call_id"]]
         if row["base_choice"] == PROMPT or row["base_length"] <= len(prompt):
-            return prompt.cut(0, row["base_length"])
+            yield memoryview(prompt.raw)[: TOKEN_BYTES * row["base_length"]]
+            return
         sampled = self._sampled.get((row["base_call_id"], row["base_choice"])) or self._read_sampled(row)
         if sampled is None:
             raise StoreDamaged(f"call {row['call_id']} builds on a completion of {row['base_call_id']} that is missing")
-        return (prompt + codec.decode_ids(sampled)).cut(0, row["base_length"])
+        yield prompt.raw
+        yield memoryview(codec.decode_ids(sampled).raw)[: TOKEN_BYTES * (row["base_length"] - len(prompt))]
 
     def _read_sampled(self, row: RowMapping) -> bytes | None:
         of_base = completions.c.call_id == row["base_call_id"], completions.c.choice_index == row["base_choice"]

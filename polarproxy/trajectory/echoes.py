@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -34,8 +33,8 @@ def grams(ids: NDArray[np.int32], size: int) -> NDArray[np.uint64]:
     """A hash of each run of `size` tokens, uint64 `[len − size + 1]`; empty when there is none."""
     if len(ids) < size:
         return np.zeros(0, np.uint64)
-    runs = sliding_window_view(ids.astype(np.uint64) + np.uint64(1), size)
-    return runs @ _FACTORS[:size]
+    # A product with each run of the ids, without making a view of the runs, which takes longer than short ones do.
+    return np.correlate(ids.astype(np.uint64) + np.uint64(1), _FACTORS[:size])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +66,24 @@ class Echoes:
 
     def first(self, ids: NDArray[np.int32]) -> list[Echo]:
         """The completions that end first in `ids`; of several that end at one place the few that are most like it."""
-        return self._some(ids, self._found(ids), np.ones(len(self._ends), np.bool_))
+        return self._some(ids, self._found(ids), lambda: np.ones(len(self._ends), np.bool_))
 
-    def last(self, ids: NDArray[np.int32], allowed: NDArray[np.bool_]) -> list[Echo]:
+    def last(self, ids: NDArray[np.int32], allowed: Callable[[], NDArray[np.bool_]]) -> list[Echo]:
         """The completions that end last in `ids`, the last first, of those that are `allowed`: bool for each place from the
-        first on; later ones are not. Of several that end at one place the few that are most like it, then the youngest."""
-        return self._some(ids, reversed(self._found(ids)), allowed)
+        first on; later ones are not. It is asked for when there are any, which is seldom. Of several that end at one place the
+        few that are most like it, then the youngest."""
+        return self._some(ids, self._found(ids)[::-1], allowed)
 
     def _some(
-        self, ids: NDArray[np.int32], found: Iterable[tuple[int, NDArray[np.int64]]], allowed: NDArray[np.bool_]
+        self,
+        ids: NDArray[np.int32],
+        found: Sequence[tuple[int, NDArray[np.int64]]],
+        allowing: Callable[[], NDArray[np.bool_]],
     ) -> list[Echo]:
+        if not found:
+            return []
         echoes: list[Echo] = []
-        stops = 0
+        allowed, stops = allowing(), 0
         for stop, ending in found:
             places = ending[ending < len(allowed)]
             places = places[allowed[places]]

@@ -153,6 +153,9 @@ def _logprobs(call: Call, completion: Completion) -> Iterator[Finding]:
 
 def _bad_values(logprobs: Logprobs) -> Iterator[tuple[Code, np.ndarray]]:
     values = logprobs.array
+    # So nearly all are, and NaN is never.
+    if ((values > SENTINEL) & (values <= TOP_LOGPROB)).all():
+        return
     finite = np.isfinite(values)
     yield Code.MISSING_LOGPROB, np.flatnonzero(np.isnan(values))
     yield Code.INFINITE_LOGPROB, np.flatnonzero(np.isinf(values))

@@ -81,8 +81,12 @@ class Retold:
         """One for each completion, where it ends most like the prompt; those that end last in the prompt come first."""
         nodes, node = self.forest.nodes, self.forest.nodes[place]
         first = next(at for at in range(place, -1, -1) if not at or nodes[at - 1].captured is not node.captured)
-        allowed = self.conversations[:first].copy()
-        allowed[self.forest.ancestors(place)[1:]] = False
+
+        def allowed() -> NDArray[np.bool_]:
+            others = self.conversations[:first].copy()
+            others[self.forest.ancestors(place)[1:]] = False
+            return others
+
         start = max(0, node.shared - TAIL + 1)
         best: dict[int, Told] = {}
         for echo in self.echoes.last(node.prompt.array[start:], allowed):
