@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,9 @@ REWARD = "reward"
 """A table of the file that holds no settings: what a reward is made of."""
 _NOT_SETTINGS = ("POLARPROXY_TEST_", "POLARPROXY_CACHE")
 _NAMES = tuple(field.name for field in fields(Settings))
-_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
+_KINDS = get_type_hints(Settings)
+_SECRET = ("upstream_key", "admin_key")
+"""Settings whose values are not repeated."""
 
 
 def _unknown(name: str, known: tuple[str, ...], where: str) -> BadSettings:
@@ -85,12 +87,55 @@ def joined(values: list[str] | None) -> str | None:
 def load(flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in force. `file` None: `polarproxy.toml` in the working directory, if there is one.
 
-    Flags that are None were not given.
+    Flags that are None were not given. Raises `BadSettings`, which says where a value that cannot be used stands.
     """
-    values = from_file(DEFAULT_FILE, may_lack=True) if file is None else from_file(file)
-    values |= from_environment(os.environ if environment is None else environment)
-    values |= {name: value for name, value in flags.items() if value is not None}
-    for name, choices in _CHOICES.items():
-        if name in values and values[name] not in choices:
-            raise BadSettings(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
-    return convert(values, Settings, "settings")
+    path = DEFAULT_FILE if file is None else file
+    written = from_file(path, may_lack=file is None)
+    given = {name: _Given(value, f"{path}: {name}") for name, value in written.items()}
+    for name, text in from_environment(os.environ if environment is None else environment).items():
+        given[name] = _Given(text, f"environment variable {PREFIX}{name.upper()}")
+    for name, value in flags.items():
+        if value is not None:
+            given[name] = _Given(value, f"--{name.replace('_', '-')}")
+    values = {name: _typed(name, one) for name, one in given.items()}
+    try:
+        return Settings(**values)
+    except BadSettings as error:
+        for name, one in given.items():
+            if _alone(name, values[name]) == str(error):
+                # A place in a file ends with the name, with which the message begins.
+                raise BadSettings(f"{one.where.removesuffix(f': {name}')}: {error}") from error
+        # It is not one value that is wrong, but what they come to together.
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A setting as somebody wrote it."""
+
+    value: Any
+    where: str
+
+
+def _typed(name: str, given: _Given) -> Any:
+    try:
+        return msgspec.convert(given.value, _KINDS[name], strict=False)
+    except msgspec.ValidationError as error:
+        but = "" if name in _SECRET else f", not {given.value!r}"
+        raise BadSettings(f"{given.where} must be {_in_words(_KINDS[name])}{but}") from error
+
+
+def _in_words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    named = next((known for known in get_args(kind) if known is not type(None)), kind)
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[named]
+
+
+def _alone(name: str, value: Any) -> str | None:
+    """What is wrong with a value whatever the others are; None: nothing."""
+    try:
+        Settings(**{name: value})
+    except BadSettings as error:
+        return str(error)
+    return None

@@ -154,12 +154,13 @@ def _one_of_several(settings: Settings) -> Worker:
             " of one process; set db to a PostgreSQL database, or leave out workers"
         )
     # What is wrong with the settings is said once, here, and a new database is made ready once.
-    signing_key(settings)
+    key_path(settings)
     engine = open_database(settings.db, create=True)
     try:
         upgrade(engine)
     finally:
         engine.dispose()
+    signing_key(settings)
     listeners = listen_together(settings.host, settings.port, settings.workers)
     _announce(settings, base_url(listeners[0]))
     role = supervise(listeners, lambda text: console.print(text, markup=False))

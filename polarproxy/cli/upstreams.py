@@ -164,6 +164,8 @@ def _refusal(status: int, body: bytes) -> PolarproxyError:
         message = msgspec.json.decode(body, type=_Refused).error.message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         message = f"the answer is {status}, and not polarproxy's"
+    # The routes say how to insist over HTTP; here that is a flag.
+    message = message.replace("?force=true", "--force")
     match status:
         case 401 | 403:
             return BadSettings(f"{message}; give --admin-key")

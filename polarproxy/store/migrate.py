@@ -27,11 +27,20 @@ def _config() -> Config:
     return config
 
 
-def upgrade(engine: Engine) -> str:
-    """Applies what is missing and returns the revision; raises `WrongDatabase` for a newer or foreign database."""
+def require_usable(engine: Engine) -> str | None:
+    """The revision, None for an empty database; raises `WrongDatabase` for one that is newer, foreign, or may only be read.
+
+    Nothing is changed, so whoever makes files beside a database asks first.
+    """
     found = current(engine)
     require_known(found)
     require_writable(engine)
+    return found
+
+
+def upgrade(engine: Engine) -> str:
+    """Applies what is missing and returns the revision; raises `WrongDatabase` for a newer or foreign database."""
+    found = require_usable(engine)
     use_wal(engine)
     _require_unicode(engine)
     if found != head():

@@ -73,6 +73,21 @@ def test_a_database_that_cannot_be_used_is_left_as_it_is(polarproxy: Command, to
     assert not Path("new.db").exists()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in UNUSABLE if kind != "empty"])
+@pytest.mark.parametrize("tool", [("serve", "--upstream", "http://127.0.0.1:9", "--port", "0"), ("db", "upgrade")])
+def test_beside_a_database_that_is_not_ours_nothing_is_made(
+    polarproxy: Command, tool: tuple[str, ...], kind: str
+) -> None:
+    """No lock, and no key: somebody else's folder may be full of databases."""
+    file = Path("bad.db")
+    UNUSABLE[kind](file)
+    before, there = file.read_bytes(), set(Path().iterdir())
+    done = polarproxy(*tool, "--db", "sqlite:///bad.db")
+    assert (done.code, done.out) == (2, "")
+    assert set(Path().iterdir()) == there
+    assert file.read_bytes() == before
+
+
 NOWHERE = [
     "sqlite:///none.db",
     "sqlite:///none/none.db",

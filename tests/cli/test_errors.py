@@ -59,7 +59,7 @@ def test_a_model_that_is_not_there_is_2_and_leaves_no_folder(polarproxy: Command
 def test_an_engine_nobody_knows_is_2_and_the_choices_are_named(polarproxy: Command, command: str) -> None:
     done = polarproxy(command, "--engine", "vlm")
     assert done.code == 2
-    assert done.err == "error: engine must be one of auto, vllm, llamacpp, plain, not 'vlm'\n"
+    assert done.err == "error: --engine must be one of auto, vllm, llamacpp, plain, not 'vlm'\n"
 
 
 READERS = [

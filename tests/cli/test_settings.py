@@ -87,6 +87,39 @@ def test_a_value_that_cannot_be_used_is_an_error(values: dict[str, object]) -> N
         load(values, None, {})
 
 
+WRONG_IN_FILES = {
+    'port = "many"': "polarproxy.toml: port must be a whole number, not 'many'",
+    "port = 1.5": "polarproxy.toml: port must be a whole number, not 1.5",
+    "port = 70000": "polarproxy.toml: port must lie in 0..65535, not 70000",
+    'read_timeout = "long"': "polarproxy.toml: read_timeout must be a number, not 'long'",
+    "websocket = 7": "polarproxy.toml: websocket must be true or false, not 7",
+    "db = 1": "polarproxy.toml: db must be text, not 1",
+    "spool = []": "polarproxy.toml: spool must be text, not []",
+    'prompts = "x"': "polarproxy.toml: prompts must be one of template, exact, not 'x'",
+    "upstream_key = 77": "polarproxy.toml: upstream_key must be text",
+    'delegate_requests = "a"\ndelegate_responses = "b"': "a delegate runs rollouts: set rollouts to how many at once",
+}
+"""What is said of each; of what is wrong with several values together, no place."""
+
+
+@pytest.mark.parametrize("text", WRONG_IN_FILES)
+def test_a_value_of_a_file_is_refused_with_its_place(text: str) -> None:
+    toml(text)
+    with pytest.raises(BadSettings) as error:
+        load({"health_interval": 1.0}, None, {"POLARPROXY_WORKERS": "2"})
+    assert str(error.value) == WRONG_IN_FILES[text]
+
+
+def test_a_value_is_refused_where_it_was_set_last() -> None:
+    toml('port = "many"\nqueue_size = 0')
+    with pytest.raises(BadSettings, match=r"^environment variable POLARPROXY_PORT must be a whole number, not 'x'$"):
+        load({}, None, {"POLARPROXY_PORT": "x"})
+    with pytest.raises(BadSettings, match=r"^environment variable POLARPROXY_QUEUE_SIZE: queue_size must be greater"):
+        load({"port": 1}, None, {"POLARPROXY_QUEUE_SIZE": "-1"})
+    with pytest.raises(BadSettings, match=r"^--queue-size: queue_size must be greater than 0, not -2$"):
+        load({"port": 1, "queue_size": -2}, None, {"POLARPROXY_QUEUE_SIZE": "-1"})
+
+
 @pytest.mark.parametrize(
     "content",
     [b"port = ", b"\xff\xfe", b"port = 1\nport = 2", b"port = " + b"[" * 5000],

@@ -52,6 +52,7 @@ async def test_what_goes_wrong_is_said_in_a_sentence(polarproxy: Command, proxy:
         (2, "must be an http:// or https:// URL", ("add", "gpu-1")),
         (2, "there is no upstream u7", ("drain", "u7")),
         (1, "is the last upstream", ("remove", proxy.engine.url, "--force")),
+        (1, "it was not added (--force adds it all the same)", ("add", "http://127.0.0.1:9")),
     ):
         done = await ran(polarproxy, proxy, *arguments)
         assert (done.code, why in done.err) == (code, True), done.err
