@@ -4,6 +4,12 @@ The message is written for the person who reads it: what happened, and what to d
 stack trace; the proxy turns it into the error shape of the client's dialect.
 """
 
+import msgspec
+
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What msgspec raises where a text or bytes are no JSON of the shape that is wanted: for what they say, for characters that no
+text has, and for nesting deeper than can be read. What it steps over unread (`msgspec.Raw`) it does not look at."""
+
 
 class PolarproxyError(Exception):
     """Base of every error that polarproxy raises on purpose."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 from polarproxy.model import Dialect
 from polarproxy.proxy.dialects import read
 from polarproxy.proxy.routes import Action, Route, recognise
@@ -29,7 +29,7 @@ def conversation(call: Call) -> list[tuple[str, str]]:
         if call.dialect is Dialect.COMPLETIONS:
             return [("prompt", str(msgspec.json.decode(call.request_body)["prompt"]))]
         request = read_request(call)
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+    except (*UNREADABLE, KeyError, TypeError):
         return []
     if request is None:
         return []
@@ -40,7 +40,7 @@ def read_request(call: Call) -> Request | None:
     """What was asked, in no dialect's words. None: it was not kept, or cannot be read."""
     try:
         return _request(call)
-    except (BadRequest, msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
+    except (BadRequest, *UNREADABLE, KeyError, TypeError):
         return None
 
 

@@ -16,7 +16,7 @@ from polarproxy.cli.output import console, errors, print_json
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.reward_turns import check_calls, unmatched
 from polarproxy.credit.given import GivenReward
-from polarproxy.errors import BadReward
+from polarproxy.errors import UNREADABLE, BadReward
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,7 +86,7 @@ def _whose(line: bytes) -> str:
     """Of whom a line speaks that cannot be read as a reward, as far as that can be told."""
     try:
         named = msgspec.json.decode(line, type=_Named)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return ""
     name = named.session_id or named.id
     return "" if name is None else f"session {name!r}: "
@@ -95,7 +95,7 @@ def _whose(line: bytes) -> str:
 def _read(line: bytes, names: Names) -> tuple[str, Reward]:
     try:
         given = msgspec.json.decode(line, type=_Line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReward(f"{_whose(line)}it is not a reward: {error}") from error
     session_id = names.find(given)
     try:
@@ -121,7 +121,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _listed(path: Path, text: bytes) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(text, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReward(f"{path} begins like a JSON array and is none: {error}") from error
 
 

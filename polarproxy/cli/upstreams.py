@@ -15,7 +15,7 @@ from polarproxy.cli.direct import direct
 from polarproxy.cli.opening import Db, Json
 from polarproxy.cli.output import errors, print_json, print_table
 from polarproxy.cli.secrets import key_path, read_key
-from polarproxy.errors import BadSettings, NotFound, PolarproxyError, ProxyRefused
+from polarproxy.errors import UNREADABLE, BadSettings, NotFound, PolarproxyError, ProxyRefused
 from polarproxy.proxy.keys import Signer
 from polarproxy.settings import Settings, read_base_url
 
@@ -162,7 +162,7 @@ def _derived_key(settings: Settings) -> str | None:
 def _refusal(status: int, body: bytes) -> PolarproxyError:
     try:
         message = msgspec.json.decode(body, type=_Refused).error.message
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         message = f"the answer is {status}, and not polarproxy's"
     # The routes say how to insist over HTTP; here that is a flag.
     message = message.replace("?force=true", "--force")

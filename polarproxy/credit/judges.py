@@ -12,7 +12,7 @@ from polarproxy.credit.counting import passed_share
 from polarproxy.credit.habits import Habits, acted_at_once, asked_before_acting, never_committed
 from polarproxy.credit.json_schema import check_pattern, check_schema, follows
 from polarproxy.credit.similarity import ngram_cosine, words
-from polarproxy.errors import BadReward
+from polarproxy.errors import UNREADABLE, BadReward
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +160,7 @@ def json_schema(_session: Session, said: Transcript, options: Schema) -> float |
     try:
         value = msgspec.json.decode(text.encode())
         return float(follows(value, options.schema))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         return 0.0
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from polarproxy.credit.rollouts import TurnKey
 
@@ -26,7 +28,7 @@ class ToolCall:
         """Whether the arguments are a JSON object."""
         try:
             return isinstance(msgspec.json.decode(self.arguments.encode()), dict)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        except UNREADABLE:
             return False
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from polarproxy.engine.choice import ChoiceCapture, Count
 from polarproxy.engine.ids import JsonText, ParsedIds, parse_ids
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.model import Completion, FinishReason, Logprobs, TokenIds, Usage
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ _scalar = msgspec.json.Decoder(str | int | None)
 _index = msgspec.json.Decoder(Count)
 _FALSE_WORDS = frozenset((b"false", b"0", b"0.0", b"no", b"off", b"f", b"n"))
 _TRUE_WORDS = frozenset((b"true", b"1", b"1.0", b"yes", b"on", b"t", b"y"))
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_scalar(raw: msgspec.Raw | None) -> str | None:
@@ -53,7 +52,7 @@ def decode_scalar(raw: msgspec.Raw | None) -> str | None:
         return None
     try:
         value = _scalar.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return None if value is None else str(value)
 
@@ -64,7 +63,7 @@ def decode_usage(raw: msgspec.Raw | None) -> Usage | None:
         return None
     try:
         usage = _usage.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(

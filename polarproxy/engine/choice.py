@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 import msgspec
 
 from polarproxy.engine.ids import JsonText, decode_ids
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.model import FinishReason, Logprobs, TokenIds
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class _Values(msgspec.Struct):
 _byte_list = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=255)]] | None)
 _contents = msgspec.json.Decoder(_LogprobContent), msgspec.json.Decoder(list[_LogprobContent])
 _values = msgspec.json.Decoder(_Values), msgspec.json.Decoder(list[_Values])
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 Decoders: TypeAlias = tuple[msgspec.json.Decoder[T], msgspec.json.Decoder[list[T]]]
@@ -84,7 +83,7 @@ def read_numbers(logprobs: memoryview) -> list[float | None]:
     """The log-probabilities in one JSON object with logprobs; raises `BadReply` when it cannot be read."""
     try:
         return [entry.logprob for entry in _values[0].decode(logprobs).content or ()]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadReply(f"the logprobs cannot be read: {error}") from error
 
 
@@ -179,7 +178,7 @@ class ChoiceCapture:
         try:
             parts = [] if self.first_logprobs is None else [one.decode(self.first_logprobs)]
             return parts + many.decode(b"[%b]" % bytes(self.logprobs[:-1])) if self.logprobs else parts
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise BadReply(f"the logprobs of choice {self.index} cannot be read: {error}") from error
 
     def token_ids(self) -> TokenIds:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.engine.choice import is_null
+from polarproxy.errors import UNREADABLE
 
 if TYPE_CHECKING:
     from polarproxy.engine.capture import Fields
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _LIST_OF_PROMPTS = re.compile(rb'\[\s*["\[]')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def only_prompt(fields: Fields) -> msgspec.Raw | None:
@@ -43,12 +43,12 @@ def text_of(prompt: msgspec.Raw) -> str | None:
     """The text of a prompt; None when it is a list of ids or no valid text."""
     try:
         return _text.decode(prompt)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
 def _items(prompt: msgspec.Raw) -> list[msgspec.Raw]:
     try:
         return _list.decode(prompt)
-    except _UNREADABLE:
+    except UNREADABLE:
         return []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 if TYPE_CHECKING:
     from polarproxy.engine.capture import Fields
@@ -36,7 +36,7 @@ def read_vllm(body: bytes) -> int:
     """From its answer; raises `BadReply`."""
     try:
         return msgspec.json.decode(body, type=_Count).count
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"the engine's tokenizer answered something else: {body[:200]!r}") from error
 
 
@@ -49,7 +49,7 @@ def tokenize_request(rendered: bytes) -> bytes:
     """For llama.cpp's `POST /tokenize`, from the rendered prompt; raises `BadReply`."""
     try:
         prompt = msgspec.json.decode(rendered, type=_Prompt).prompt
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"the engine's template answered something else: {rendered[:200]!r}") from error
     return msgspec.json.encode({"content": prompt, "add_special": True, "parse_special": True})
 
@@ -58,5 +58,5 @@ def read_llamacpp(body: bytes) -> int:
     """From its answer; raises `BadReply`."""
     try:
         return len(msgspec.json.decode(body, type=_Tokens).tokens)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"the engine's tokenizer answered something else: {body[:200]!r}") from error

@@ -13,7 +13,7 @@ import msgspec
 
 from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason, is_true
 from polarproxy.engine.plan import FollowUp, Plan, ReplyReader
-from polarproxy.errors import BadReply, InvalidValue
+from polarproxy.errors import UNREADABLE, BadReply, InvalidValue
 from polarproxy.model import LogprobsMode, Sampling, TokenIds
 
 _object = msgspec.json.Decoder(Fields)
@@ -133,7 +133,7 @@ class Reader(ReplyReader):
             reply = _object.decode(data)
             choices = _choices.decode(reply["choices"])
             verbose = _verbose.decode(reply.pop("__verbose"))
-        except (KeyError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        except (KeyError, *UNREADABLE) as error:
             raise BadReply(f"the engine's reply has no choices or no verbose part ({error}): {data[:200]!r}") from error
         self._prompt = verbose
         self._head(reply, verbose)

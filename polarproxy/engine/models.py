@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +32,6 @@ def merged(lists: Iterable[bytes]) -> bytes:
             whole = whole or members
             for entry in _entries.decode(members.get("data", msgspec.Raw(b"[]"))):
                 entries.setdefault(_entry.decode(entry).id, entry)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"an engine's list of models cannot be read: {error}") from error
     return msgspec.json.encode(whole | {"data": list(entries.values())})

@@ -9,7 +9,7 @@ import msgspec
 from polarproxy.engine.capture import Capture, Fields, choice_index, decode_scalar, decode_usage, finish_reason
 from polarproxy.engine.choice import NULL, is_null
 from polarproxy.engine.plan import Plan, ReplyReader
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 _object = msgspec.json.Decoder(Fields)
 _choices = msgspec.json.Decoder(list[Fields] | None)
@@ -42,7 +42,7 @@ class Reader(ReplyReader):
         try:
             reply = _object.decode(data)
             choices = _choices.decode(reply.get("choices", NULL)) or ()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as bad:
+        except UNREADABLE as bad:
             raise BadReply(f"the engine's reply is not one of the chat API ({bad}): {data[:200]!r}") from bad
         capture = self.capture
         if (error := reply.get("error")) is not None and not is_null(error):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.model import LogprobsMode, Sampling
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def read_json(data: bytes) -> Any:
     """The value of a JSON text; None when it is not JSON."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

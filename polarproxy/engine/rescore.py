@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.model import LogprobsMode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def read(reply: bytes, ids: TokenIds) -> NDArray[np.float32]:
     try:
         choices = _reply.decode(reply).choices
         shown = choices[0].prompt_logprobs
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
+    except (*UNREADABLE, IndexError) as error:
         raise BadReply(f"the engine's scores cannot be read: {error}") from error
     if shown is None or len(shown) != len(ids):
         raise BadReply(f"the engine scored {0 if shown is None else len(shown)} of {len(ids)} tokens")

@@ -27,7 +27,7 @@ from polarproxy.engine.cuts import nulled
 from polarproxy.engine.plan import Plan, ReplyReader
 from polarproxy.engine.vllm_event import read_sampled
 from polarproxy.engine.vllm_whole import read_whole
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 if TYPE_CHECKING:
     from polarproxy.engine.ids import JsonText, ParsedIds
@@ -191,7 +191,7 @@ class Reader(ReplyReader):
     def _cut_anywhere(self, data: bytes) -> bytes:
         try:
             reply = _reply.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"the engine's reply is not one of the chat API ({error}): {data[:200]!r}") from error
         asked, unasked = self._asked, []
         self._read_head(reply.prompt_token_ids, reply.model, reply.id, reply.usage)
@@ -216,13 +216,13 @@ class Reader(ReplyReader):
     def _object(self, data: bytes) -> Fields:
         try:
             return _object.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"the engine sent something that is not a JSON object: {data[:200]!r}") from error
 
     def _choice_list(self, reply: Fields) -> list[Fields]:
         try:
             return _choices.decode(reply["choices"])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"the choices of the engine's reply cannot be read: {error}") from error
 
     def _without_choices(self, chunk: Fields, data: bytes) -> bytes:

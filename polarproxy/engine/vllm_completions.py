@@ -23,7 +23,7 @@ from polarproxy.engine.completion_capture import CompletionCapture
 from polarproxy.engine.completion_prompt import only_prompt, text_of
 from polarproxy.engine.cuts import nulled, place_of
 from polarproxy.engine.plan import Plan, ReplyReader
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,7 +151,7 @@ class Reader(ReplyReader):
     def _decode(self, data: bytes) -> _Reply:
         try:
             return _reply.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"the engine's reply is not one of the completions API ({error}): {data[:200]!r}") from error
 
     def _read(self, data: bytes, reply: _Reply, choices: list[_Choice]) -> bytes:

@@ -16,7 +16,7 @@ import msgspec
 
 from polarproxy.engine.choice import NULL, Count, is_null, read_numbers
 from polarproxy.engine.ids import decode_ids
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 
 if TYPE_CHECKING:
     from polarproxy.engine.ids import JsonText
@@ -105,7 +105,7 @@ def read_whole(data: bytes, *, cut_prompt: bool, cut_sampled: bool) -> Read | No
             sampled=None if is_null(ids) else decode_ids(ids),
             prompt=reply.prompt_token_ids if prompt is None else whole[prompt.begin : prompt.end],
         )
-    except (BadReply, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (BadReply, *UNREADABLE):
         return None
 
 

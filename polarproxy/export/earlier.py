@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.export.plan import stem_and_ending
 from polarproxy.export.unfinished import file_digest
 
@@ -29,7 +30,7 @@ def superseded(report: Path, names: Collection[str]) -> list[Path]:
     """The files of the export whose report lies there, as that wrote them, but for those of these names."""
     try:
         told = msgspec.json.decode(report.read_bytes(), type=_Report)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return []
     there = {entry.name: entry for entry in report.parent.iterdir()}
     return [there[one.name] for one in told.files if one.name not in names and _is(there.get(one.name), one)]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from polarproxy.batch.sample import FORMAT_VERSION, Sample
-from polarproxy.errors import BadExport, InvalidValue
+from polarproxy.errors import UNREADABLE, BadExport, InvalidValue
 from polarproxy.export.columns import ARRAYS, VALUES
 from polarproxy.model import ComponentKind, RewardComponent
 
@@ -38,7 +38,7 @@ def of_json(line: bytes) -> Sample:
         told: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
         arrays = {name: _array(told[name], np.dtype(kind.to_pandas_dtype())) for name, kind in ARRAYS}
         return _sample(arrays, {name: told[name] for name, *_ in VALUES})
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, ValueError, TypeError) as error:
+    except (*UNREADABLE, KeyError, ValueError, TypeError) as error:
         raise BadExport(f"this line is no canonical row: {error}") from error
 
 

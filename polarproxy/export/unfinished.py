@@ -17,7 +17,7 @@ import msgspec
 import xxhash
 
 from polarproxy.credit.collapse import Observed
-from polarproxy.errors import BadExport
+from polarproxy.errors import UNREADABLE, BadExport
 from polarproxy.export.account import Tally  # noqa: TC001  # msgspec reads the annotation
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Unfinished:
             why = plan.differs(msgspec.json.decode(saved.read_bytes(), type=Plan))
         except FileNotFoundError:
             pass
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             why = "its plan cannot be read"
         if why is not None:
             for entry in self.folder.iterdir():
@@ -154,7 +154,7 @@ class Unfinished:
             known = msgspec.msgpack.decode(record, type=Done, dec_hook=_counter)
             path = self._where(name)
             sound = path.stat().st_size == known.size and file_digest(path) == known.digest
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, *UNREADABLE):
             return None
         return known if sound else None
 

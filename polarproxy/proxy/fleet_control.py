@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from polarproxy.errors import BadRequest, BadSettings, EngineUnreachable, NotFound, UpstreamInUse
+from polarproxy.errors import UNREADABLE, BadRequest, BadSettings, EngineUnreachable, NotFound, UpstreamInUse
 from polarproxy.proxy.http.origin import Origin
 from polarproxy.settings import read_upstream
 from polarproxy.store.roster import UpstreamState
@@ -96,7 +96,7 @@ def _read(body: bytes) -> str:
     try:
         base = read_upstream(msgspec.json.decode(body, type=NewUpstream).url)
         origin = Origin.of(base)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the body is not what this route takes: {error}") from error
     except BadSettings as error:
         raise BadRequest(str(error)) from error

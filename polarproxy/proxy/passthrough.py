@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import msgspec
 
 from polarproxy.engine.models import merged
-from polarproxy.errors import BadReply, EngineTimeout, EngineUnreachable
+from polarproxy.errors import UNREADABLE, BadReply, EngineTimeout, EngineUnreachable
 from polarproxy.proxy import headers
 from polarproxy.proxy.bodies import read_body
 from polarproxy.proxy.replies import refuse_for
@@ -89,7 +89,7 @@ def _model(route: str, body: bytes | None) -> str | None:
         return path.removeprefix(_MODELS + "/")
     try:
         return msgspec.json.decode(body or b"{}", type=_Asked).model
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

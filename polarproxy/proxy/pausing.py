@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from aiohttp import web
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 
 if TYPE_CHECKING:
     from polarproxy.proxy.parts import Parts
@@ -40,7 +40,7 @@ async def pause(parts: Parts, http: web.Request) -> web.Response:
     """`POST /api/generation/pause`: from now on requests wait, at all processes of the database."""
     try:
         wanted = msgspec.json.decode(await http.read() or b"{}", type=_Pause)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the body is not what this route takes: {error}") from error
     await parts.muster.pause(paused=True)
     deadline = time.monotonic() + wanted.wait_s

@@ -12,8 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from polarproxy.errors import UNREADABLE
 from polarproxy.store.ids import new_id
 from polarproxy.wire.conversation import prefix_digests, reply_digest
 
@@ -49,7 +48,7 @@ class Roots:
         """The session that the messages continue, or a new one."""
         try:
             digests = prefix_digests(messages)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             digests = []
         for count in range(len(digests) - 1, 0, -1):
             answered = self._answered.get(digests[count - 1])

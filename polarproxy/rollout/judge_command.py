@@ -17,7 +17,7 @@ import msgspec
 
 from polarproxy.credit.counting import passed_share
 from polarproxy.credit.spec import Judgement
-from polarproxy.errors import JudgeFailed
+from polarproxy.errors import UNREADABLE, JudgeFailed
 from polarproxy.rollout import confined
 from polarproxy.rollout.confined import NOT_FOUND
 from polarproxy.rollout.runtimes.folder import OwnFolder
@@ -100,7 +100,7 @@ def _result(one: Component, output: str, nonce: str, how: str) -> Judgement:
         if nonce in line:
             try:
                 result = msgspec.json.decode(line, type=_Result)
-            except (msgspec.DecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise JudgeFailed(f"{one.name}: its result cannot be read: {error}") from error
             if result.nonce == nonce:
                 found.append(result)

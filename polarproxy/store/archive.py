@@ -14,7 +14,7 @@ import xxhash
 import zstandard
 
 from polarproxy import __version__
-from polarproxy.errors import BadArchive
+from polarproxy.errors import UNREADABLE, BadArchive
 from polarproxy.store import codec
 from polarproxy.store.entries import CallEntry, SessionEntry
 
@@ -142,7 +142,7 @@ class _Reader:
     def _check_header(self, data: bytes) -> None:
         try:
             header = _header.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             raise BadArchive(f"{self._path} is not a polarproxy archive") from None
         if header.format != FORMAT:
             raise BadArchive(f"{self._path} is not a polarproxy archive")
@@ -155,7 +155,7 @@ class _Reader:
     def _decode(self, data: bytes) -> Header | Record | End:
         try:
             return _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise BadArchive(f"{self._path}: record {self._records} cannot be read: {error}") from error
 
     def _next(self) -> bytes:

@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 
 from polarproxy import __version__
-from polarproxy.errors import BadSpool, DamagedRecord
+from polarproxy.errors import UNREADABLE, BadSpool, DamagedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -170,7 +170,7 @@ class ReadFile:
     def _read_header(self, data: bytes) -> None:
         try:
             self.header = _header.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise BadSpool(f"{self.path} is not a file of a spool: {error}") from error
         if self.header.version > VERSION:
             raise BadSpool(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from polarproxy.errors import BadArchive, DamagedRecord
+from polarproxy.errors import UNREADABLE, BadArchive, DamagedRecord
 from polarproxy.store import codec, rows, values
 from polarproxy.store.checking import check_call, check_session, stored_row
 from polarproxy.store.entries import (
@@ -134,7 +134,7 @@ def decode(data: bytes) -> Item:
         if isinstance(record, SpooledSession):
             return session
         call = check_call(session.session_id, record.call).call
-    except (msgspec.DecodeError, UnicodeDecodeError, BadArchive) as error:
+    except (*UNREADABLE, BadArchive) as error:
         raise DamagedRecord(f"a record of the spool cannot be read: {error}") from error
     place = Place(call.session_id, 0, call.ordinal, waits=True) if record.waits else None
     return NewCall(call, session, dict(record.texts), _response(record.call), place)

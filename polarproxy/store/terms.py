@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import StoreDamaged
+from polarproxy.errors import UNREADABLE, StoreDamaged
 from polarproxy.store.text import decode_pairs
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def terms_of(session_id: str, prompts: PromptMode | None, metadata: str | None) 
     try:
         forced = dict(decode_pairs(metadata)).get(SAMPLING)
         return Terms(prompts, {} if forced is None else read_sampling(forced))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise StoreDamaged(f"session {session_id}: the sampling it was made with cannot be read: {error}") from error
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -51,7 +53,7 @@ def _found(call: Call) -> Iterator[str]:
         yield "a form of the output"
     try:
         asked = _asked.decode(call.request_body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return
     if _must_call(asked):
         yield "a tool that must be called"

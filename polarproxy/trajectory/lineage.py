@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,7 +70,7 @@ def identity_of(said: Mapping[str, str]) -> Identity:
 def _codex(said: Mapping[str, str]) -> Identity:
     try:
         turn = _codex_turn.decode(said.get("x-codex-turn-metadata", "{}"))
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except UNREADABLE:
         turn = _CodexTurn()
     kind = said.get("x-openai-subagent")
     return Identity(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -81,6 +83,6 @@ def reply_messages(body: bytes) -> list[bytes]:
     """The assistant message of each choice of a whole reply; empty when it cannot be read."""
     try:
         reply = msgspec.json.decode(body, type=_Reply)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return []
     return [bytes(choice.message) for choice in reply.choices]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NULL = msgspec.Raw(b"null")
 _QUOTE = ord('"')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Message(msgspec.Struct):
@@ -70,19 +71,19 @@ def read_messages(raw: msgspec.Raw | None) -> list[Message]:
         return [Message(content=raw)]
     try:
         return _all.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _each(raw)
 
 
 def _each(raw: msgspec.Raw) -> list[Message]:
     try:
         return [_read(one) for one in _list.decode(raw)]
-    except _UNREADABLE:
+    except UNREADABLE:
         return []
 
 
 def _read(raw: msgspec.Raw) -> Message:
     try:
         return _one.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return Message(content=raw)

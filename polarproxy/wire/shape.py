@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.model import FAR_ENOUGH, Shape, opening
 from polarproxy.wire.message_list import NULL, Ends, Message, read_messages
 
@@ -21,7 +22,6 @@ _LONGEST_NAME = 128
 _HEAD_ROLES = frozenset({"system", "developer"})
 _OWN_HEADER = "x-anthropic-billing-header"
 """A block of Claude Code that only looks like a header, and changes from conversation to conversation."""
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONG = 4096
 """Bytes of a text as JSON in which its opening stands, nearly always."""
 
@@ -71,14 +71,14 @@ def shape_of(body: bytes) -> Shape | None:
 def _read(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any:
     try:
         return decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
 def _value(raw: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

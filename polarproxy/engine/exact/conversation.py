@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from polarproxy.errors import BadReply, BadRequest
+from polarproxy.errors import UNREADABLE, BadReply, BadRequest
 from polarproxy.model import TokenIds
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def read_message(raw: msgspec.Raw) -> Message:
     try:
         said = _message.decode(raw)
         says, media = _content(bytes(said.content))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"a message cannot be read: {error}") from error
     calls = tuple(
         Call(call.id or "", call.function.name) for call in said.tool_calls or () if call.function is not None
@@ -131,7 +131,7 @@ def rendered_ids(reply: bytes) -> TokenIds:
     """The ids in the engine's answer; raises `BadReply` when it has none."""
     try:
         return TokenIds.of(_rendered.decode(reply).token_ids)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"the engine's rendering cannot be read: {error}") from error
 
 

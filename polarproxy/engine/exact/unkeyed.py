@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -46,7 +48,7 @@ def unkeyed(fields: Settings, messages: Sequence[msgspec.Raw]) -> str | None:
     """The first such member of a chat request. None: it has none that can be read."""
     try:
         return next(_found(fields, messages), None)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from polarproxy.credit.given import GivenMetric, GivenTurn
+from polarproxy.errors import UNREADABLE
 from polarproxy.export.records import write_lines
 from polarproxy.export.texts.choosing import LINES, best, cached, groups
 from polarproxy.export.texts.runs import Run, run_of
@@ -127,7 +128,7 @@ def _reference(session: Session) -> Any:
         return None
     try:
         value = msgspec.json.decode(text.encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         return text
     return value if isinstance(value, dict | list) else text
 

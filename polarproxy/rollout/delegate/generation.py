@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 import msgspec
 
-from polarproxy.errors import BadRequest, ProxyRefused
+from polarproxy.errors import UNREADABLE, BadRequest, ProxyRefused
 from polarproxy.rollout.delegate.messages import GenerateResponse
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _failed(task: asyncio.Task[GenerateResponse]) -> bool:
 def _read(request: GenerateRequest, said: bytes) -> GenerateResponse:
     try:
         reply = msgspec.json.decode(said, type=_Reply)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ProxyRefused(f"the engine's reply cannot be read: {error}") from error
     if not reply.choices:
         raise ProxyRefused("the engine's reply has no choice")

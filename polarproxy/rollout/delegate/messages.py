@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from polarproxy.errors import BadRequest, InvalidValue
+from polarproxy.errors import UNREADABLE, BadRequest, InvalidValue
 from polarproxy.rollout.service.request import TaskRequest  # noqa: TC001  (msgspec reads it)
 
 Version = Literal["v0"]
@@ -147,7 +147,7 @@ def read_request(text: str) -> Request:
         raise BadRequest(f"this delegate speaks version {VERSION!r}, and the message has {head.version!r}")
     try:
         request = msgspec.json.decode(text.encode("utf-8", "replace"), type=Request)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValue) as error:
+    except (*UNREADABLE, InvalidValue) as error:
         raise BadRequest(f"this is no request of version {VERSION}: {error}") from error
     if not 0 < len(request.id) <= LONGEST_ID:
         raise BadRequest(f"id must have 1 to {LONGEST_ID} characters, not {len(request.id)}")
@@ -171,5 +171,5 @@ def refusal(text: str, why: str) -> ErrorResponse:
 def _head(text: str) -> _Head:
     try:
         return msgspec.json.decode(text.encode("utf-8", "replace"), type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"this is no JSON object: {error}") from error

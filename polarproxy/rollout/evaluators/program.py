@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from polarproxy.credit.given import GivenReward
-from polarproxy.errors import BadReward, JudgeFailed
+from polarproxy.errors import UNREADABLE, BadReward, JudgeFailed
 from polarproxy.rollout.judge_command import encodable
 from polarproxy.rollout.runtimes.budget import Budget
 
@@ -57,7 +57,7 @@ async def judge_by_program(asked: Program, evidence: Evidence) -> Reward:
     try:
         given = msgspec.json.decode(written, type=_Given)
         reward = given.reward()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadReward) as error:
+    except (*UNREADABLE, BadReward) as error:
         raise JudgeFailed(f"{asked.title}: its reward cannot be read: {error} ({how})") from error
     if given.nonce != nonce:
         raise JudgeFailed(f"{asked.title}: its reward is not from this run: it lacks the nonce ({how})")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from polarproxy.credit.counting import count_tests
-from polarproxy.errors import JudgeFailed
+from polarproxy.errors import UNREADABLE, JudgeFailed
 from polarproxy.model import ComponentKind, Reward, RewardComponent
 from polarproxy.rollout.evaluators import witness
 from polarproxy.rollout.runtimes.budget import Budget
@@ -69,7 +69,7 @@ async def _witnessed(asked: Tests | TestMap, where: Runtime) -> dict[str, How]:
         if nonce in line:
             try:
                 told = msgspec.json.decode(line, type=_Line)
-            except (msgspec.DecodeError, RecursionError):
+            except UNREADABLE:
                 continue
             if told.nonce == nonce:
                 if not told.tests and "ModuleNotFoundError: No module named 'pytest'" in ended.stderr:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from polarproxy.errors import BadSettings
+from polarproxy.errors import UNREADABLE, BadSettings
 from polarproxy.rollout.evaluators.asked import Asked  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if line.strip():
                 try:
                     yield f"{path}:{number}", msgspec.json.decode(line, type=dict[str, Any])
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                except UNREADABLE as error:
                     raise BadSettings(f"{path}:{number}: {error}") from error
 
 
@@ -112,7 +112,7 @@ def _folders(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     if file.is_file()
                 }
                 row.setdefault("tests", files)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise BadSettings(f"{folder}: {error}") from error
         yield str(folder), row
 
@@ -126,7 +126,7 @@ def _task(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Giv
         if name not in ("id", "instruction", "folder") and isinstance(value, str):
             try:
                 named[name] = msgspec.json.decode(value)
-            except (msgspec.DecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 raise BadSettings(f"{where}: {name} is no JSON: {error}") from error
     if "metadata" in named and isinstance(named["metadata"], dict):
         named["metadata"] = {

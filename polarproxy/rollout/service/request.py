@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from polarproxy.credit.spec import read_spec
-from polarproxy.errors import BadRequest, BadReward, InvalidValue
+from polarproxy.errors import UNREADABLE, BadRequest, BadReward, InvalidValue
 from polarproxy.model import FORCEABLE, SessionStatus
 from polarproxy.model.explaining import explained
 from polarproxy.rollout.evaluators.asked import Asked, Function, check_all, is_inside
@@ -114,7 +114,7 @@ def read_request(body: bytes) -> TaskRequest:
     """Raises `BadRequest` with what is wrong and where."""
     try:
         request = msgspec.json.decode(body, type=TaskRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidValue) as error:
+    except (*UNREADABLE, InvalidValue) as error:
         raise BadRequest(f"the body is no task: {explained(error, TaskRequest)}") from error
     check_request(request)
     return request

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.model import Loss
 from polarproxy.wire.neutral.reading import is_given
 
@@ -36,7 +37,7 @@ class Reader:
         """JSON as a value of `kind`."""
         try:
             return msgspec.json.decode(raw, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise self.error(f"{where}: {error}") from error
 
     def split(self, raw: bytes | msgspec.Raw, kind: type[S], where: str) -> tuple[S, dict[str, bytes]]:

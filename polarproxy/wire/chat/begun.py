@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.wire.message_list import Ends
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ _SPACE = b" \t\r\n"
 _MARK = secrets.token_hex(8)
 """A name of no member: under its own, a second list of messages would take the place of the rest of the first."""
 _REST = b'{"%b":[' % _MARK.encode()
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Begun:
         start = named.end()
         try:
             before = _fields.decode(body[:start] + b"]}")
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
         messages = bytes(opened.fields["messages"])
         if list(before)[-1] != "messages" or not body.startswith(messages, start - 1):
@@ -94,7 +94,7 @@ class Begun:
         rest = _REST + body[closed + comma :]
         try:
             behind = _fields.decode(rest)
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
         more = behind.pop(_MARK)
         said = bytes(memoryview(more)[1:-1])

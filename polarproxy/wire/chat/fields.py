@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 import xxhash
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 from polarproxy.model import Caveat, Sampling
 from polarproxy.wire.chat.begun import Begun, Opened
 from polarproxy.wire.chat.media_seen import holds_media
@@ -44,7 +44,7 @@ def _member(fields: Fields, name: str, decoder: msgspec.json.Decoder[_T]) -> _T 
         return None
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 
@@ -107,7 +107,7 @@ def read_request(body: bytes, earlier: Begun | None = None, *, goes_on: bool = F
 def _open(body: bytes) -> Opened:
     try:
         fields = _fields.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the request body is not a JSON object: {error}") from error
     return Opened(fields, fields.get("messages"))
 
@@ -149,7 +149,7 @@ def renamed(reply: bytes, model: bytes) -> bytes:
     """A chunk or a whole reply with this `model`, given as JSON; all else keeps its bytes."""
     try:
         fields = _fields.decode(reply)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return reply
     if "model" not in fields:
         return reply

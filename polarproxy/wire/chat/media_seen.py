@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -49,7 +51,7 @@ def holds_media(messages: Sequence[Message]) -> bool:
 def _holds(content: msgspec.Raw) -> bool:
     try:
         return any(map(_is_media, _parts.decode(content)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 from polarproxy.model import Loss
 from polarproxy.wire.neutral.reading import read, require_utf8
 
@@ -31,7 +31,7 @@ class Members:
         require_utf8(body)
         try:
             members = _object.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadRequest(f"the request body is not a JSON object: {error}") from error
         self.left = {name: value for name, value in members.items() if bytes(value) != b"null"}
 
@@ -47,7 +47,7 @@ class Members:
             return None
         try:
             value = decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return None
         del self.left[name]
         return value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.model import Loss
 from polarproxy.wire.chat.finish import UsageMember, read_finish, write_finish, write_usage
 from polarproxy.wire.neutral.reply import Choice, Envelope, Reply
@@ -60,7 +60,7 @@ def decode_reply(body: bytes) -> Reply:
     """Reads a whole reply; raises `BadReply` when it is not one, or calls a tool without its name."""
     try:
         reply = _reply.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"the engine's reply is not a chat completion: {error}") from error
     return Reply(
         tuple(_decode_choice(choice) for choice in reply.choices), None if reply.usage is None else reply.usage.value()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.wire.chat.errors import encode_error
 from polarproxy.wire.chat.finish import UsageMember, read_finish, write_finish, write_usage
 from polarproxy.wire.neutral.reply import (
@@ -110,7 +110,7 @@ class PieceReader:
         """
         try:
             chunk = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"the engine's event is not a chunk of a chat stream: {error}") from error
         self._id = chunk.id or self._id
         pieces: list[Piece] = []

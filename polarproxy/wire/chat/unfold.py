@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.wire.sse import DONE, encode_event
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def unfold(body: bytes, *, usage: bool) -> list[bytes]:
     """
     try:
         return _unfold(_object.decode(body), usage=usage)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+    except (*UNREADABLE, KeyError) as error:
         raise BadReply(f"the engine's reply cannot be cut into events ({error!r}): {body[:200]!r}") from error
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.model import Caveat
 from polarproxy.wire.chat import fields as chat
 
@@ -85,5 +86,5 @@ def _count(prompt: msgspec.Raw | None) -> int:
         return 1
     try:
         return max(1, len(_list.decode(prompt)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def read_body(body: bytes) -> Members:
     try:
         body.decode()
         return Members(_OBJECT.decode(body), "")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"the body is not a JSON object: {error}") from error
 
 
@@ -145,11 +145,11 @@ class Members:
     def _open(self, value: bytes, where: str) -> Members:
         try:
             return Members(_OBJECT.decode(value), where)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadRequest(f"{where} must be an object") from error
 
     def _read(self, decoder: msgspec.json.Decoder[_T], value: bytes, name: str, what: str) -> _T:
         try:
             return decoder.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadRequest(f"{self.at(name)} must be {what}") from error

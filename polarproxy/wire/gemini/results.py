@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _FALSE = (b"null", b'""', b"false")
@@ -13,7 +15,7 @@ def _members(text: str) -> dict[str, msgspec.Raw] | None:
     """The members of a JSON object. None: the text is none."""
     try:
         return _OBJECT.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

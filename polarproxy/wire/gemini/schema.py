@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from polarproxy.errors import BadRequest
+from polarproxy.errors import UNREADABLE, BadRequest
 
 _TYPES = frozenset({"STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"})
 _SNAKE = {
@@ -38,7 +38,7 @@ def json_schema(schema: bytes, where: str) -> bytes:
     try:
         given = msgspec.json.decode(schema)
         meant = _schema(given)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"{where} is not a schema: {error}") from error
     return schema if meant == given else msgspec.json.encode(meant)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.model import Loss
 from polarproxy.wire.messages.blocks import Block, TextBlock, ToolUseBlock, thinking_block
 from polarproxy.wire.messages.usage import (
@@ -118,7 +118,7 @@ def decode_reply(body: bytes) -> Reply:
     """Reads a message; raises `BadReply` when it is none. Blocks of types that a model here never says are passed over."""
     try:
         message = _message.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadReply(f"not a message of the Anthropic API: {error}") from error
     parts: list[Text | Thinking | ToolUse] = []
     for block in message.content:

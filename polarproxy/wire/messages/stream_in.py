@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from polarproxy.errors import BadReply
+from polarproxy.errors import UNREADABLE, BadReply
 from polarproxy.wire.messages.usage import FINISHES, TokenCounts, read_usage
 from polarproxy.wire.neutral.reply import (
     ArgumentsPiece,
@@ -100,7 +100,7 @@ class _Reader:
             return
         try:
             event = _event.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadReply(f"not an event of the Anthropic API: {error}") from error
         match event.type:
             case "message_start" if event.message is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
+
 WRAPPER = "_malformed_arguments"
 """The one member of an object that holds a text which is none."""
 MALFORMED = f"the arguments are no JSON object; passed as the text in `{WRAPPER}`"
@@ -27,7 +29,7 @@ def is_object(text: str) -> bool:
     """Whether a text is a complete JSON object."""
     try:
         _object.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return False
     return True
 
@@ -55,5 +57,5 @@ def _unwrapped(text: str) -> str | None:
         return None
     try:
         return _wrapped.decode(text).text
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE:
         return None

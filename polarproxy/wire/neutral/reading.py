@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
+from polarproxy.errors import UNREADABLE, BadRequest
 
-from polarproxy.errors import BadRequest
+if TYPE_CHECKING:
+    import msgspec
 
 _T = TypeVar("_T")
 
@@ -23,7 +24,7 @@ def read(decoder: msgspec.json.Decoder[_T], raw: bytes | msgspec.Raw, where: str
     """The value of some JSON; raises `BadRequest` that begins with `where` (empty: the body itself)."""
     try:
         return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadRequest(f"{where or 'the request body'}: {error}") from error
 
 

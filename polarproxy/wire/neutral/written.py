@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.wire.neutral.request import ToolUse
 
 _MARK = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>|<(?:eos|bos|pad|end_of_turn|start_of_turn)>")
@@ -57,7 +58,7 @@ def read_written(text: str, *, tools: bool = True) -> Written:
     def take(markup: re.Match[str]) -> str:
         try:
             tool = msgspec.json.decode(markup[1].encode("utf-8", "replace"), type=_Spelled)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             return markup[0]
         found.append(ToolUse("", tool.name, bytes(tool.arguments).decode()))
         return ""

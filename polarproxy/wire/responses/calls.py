@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from polarproxy.errors import UNREADABLE
 from polarproxy.wire.neutral.arguments import WRAPPER
 from polarproxy.wire.responses.reading import Members, members
 
@@ -40,7 +41,7 @@ def action_of(arguments: str) -> tuple[msgspec.Raw, str | None]:
     try:
         _action.decode(raw)
         said = members.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         said = Members()
     if not said or "type" in said:
         wrapped = {"type": "exec", "command": [], "env": {}, WRAPPER: arguments}
