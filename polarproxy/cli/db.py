@@ -27,8 +27,11 @@ app.add_typer(spool, name="spool")
 def upgrade(db: Db = None, as_json: Json = False) -> None:
     """Make the database, or bring it to this version's schema."""
     engine = open_database(database_url(db), create=True)
-    name, schema = engine.url.render_as_string(hide_password=True), upgrade_database(engine)
-    engine.dispose()
+    name = engine.url.render_as_string(hide_password=True)
+    try:
+        schema = upgrade_database(engine)
+    finally:
+        engine.dispose()
     if as_json:
         print_json({"database": name, "schema": schema})
     else:
@@ -39,8 +42,10 @@ def upgrade(db: Db = None, as_json: Json = False) -> None:
 def current(db: Db = None, as_json: Json = False) -> None:
     """Print the schema that the database has. Exit code 1 when it is not the one this version needs."""
     engine = open_database(database_url(db))
-    found = current_revision(engine)
-    engine.dispose()
+    try:
+        found = current_revision(engine)
+    finally:
+        engine.dispose()
     if as_json:
         print_json({"schema": found, "needed": head()})
     else:

@@ -6,6 +6,7 @@ from functools import partial
 
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.transcripts import Transcriber
+from polarproxy.errors import WrongDatabase
 from polarproxy.export.collect import Collection
 from polarproxy.export.options import Options
 from polarproxy.export.sources import Stored
@@ -17,7 +18,11 @@ from polarproxy.store.revisions import require_current
 def collect(url: str, options: Options) -> Collection:
     """The rows of a store that is opened for them; raises `WrongDatabase`, and `BadExport` as an export does."""
     engine = open_database(url)
-    require_current(engine)
+    try:
+        require_current(engine)
+    except WrongDatabase:
+        engine.dispose()
+        raise
     repository = Repository(engine)
     return Collection(repository, options, known_recipes(), transcribe=Transcriber(repository).transcribe)
 
