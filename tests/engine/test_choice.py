@@ -1,6 +1,5 @@
 """A long stream is parsed on the way: what comes out is the same, wherever its pieces and the parsing lie."""
 
-import itertools
 import json
 
 import msgspec
@@ -14,8 +13,11 @@ from polarproxy.engine.choice import ChoiceCapture
 from polarproxy.engine.completion_capture import CompletionCapture
 from polarproxy.errors import BadReply
 
-TOKENS = st.lists(st.tuples(st.integers(0, 40), st.one_of(st.none(), st.floats(-20, 0, width=32))), max_size=40)
-CUTS = st.lists(st.integers(0, 40), max_size=12)
+TOKEN = st.tuples(st.integers(0, 40), st.one_of(st.none(), st.floats(-20, 0, width=32)))
+PIECES = st.lists(st.tuples(st.lists(TOKEN, max_size=12), st.booleans()), max_size=8)
+"""What comes at a time, and whether it is taken for a piece with nothing but sampled text."""
+LIMITS = st.sampled_from([2, 12, 60, 400, 2000])
+"""Of bytes; an array of nothing has two."""
 
 
 def raw(value: object) -> msgspec.Raw:
@@ -26,25 +28,29 @@ def entry(token_id: int, value: float | None) -> dict[str, object]:
     return {"token": f"<{token_id}>", "logprob": value, "bytes": list(b"t%d" % token_id), "top_logprobs": []}
 
 
-def fed(tokens: list[tuple[int, float | None]], cuts: list[int], kept: int, copied: int) -> Capture:
-    """The capture of these tokens, sent in pieces that end at the cuts, with these limits."""
+def fed(pieces: list[tuple[list[tuple[int, float | None]], bool]], kept: int, copied: int) -> Capture:
+    """The capture of these pieces, with these limits."""
     capture = Capture()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "_CONDENSED", kept)
         patch.setattr(choice, "_COPIED", copied)
-        places = [0, *sorted(cut for cut in cuts if cut < len(tokens)), len(tokens)]
-        for start, stop in itertools.pairwise(places):
-            piece = tokens[start:stop]
-            ids, content = [token_id for token_id, _ in piece], [entry(*token) for token in piece]
-            capture.choice(0).take(raw(ids), raw({"content": content}))
+        for piece, few in pieces:
+            ids = raw([token_id for token_id, _ in piece])
+            logprobs = raw({"content": [entry(*token) for token in piece]})
+            if few and piece:
+                capture.choice(0).take_few(bytes(ids), bytes(logprobs))
+            else:
+                capture.choice(0).take(ids, logprobs)
     return capture
 
 
-@given(TOKENS, CUTS, st.integers(1, 2000), st.integers(1, 2000))
+@given(PIECES, LIMITS, LIMITS)
 def test_wherever_it_is_parsed_it_is_the_same(
-    tokens: list[tuple[int, float | None]], cuts: list[int], kept: int, copied: int
+    pieces: list[tuple[list[tuple[int, float | None]], bool]], kept: int, copied: int
 ) -> None:
-    at_the_end, on_the_way = fed(tokens, cuts, 1 << 30, 1 << 30), fed(tokens, cuts, kept, copied)
+    tokens = [token for piece, _ in pieces for token in piece]
+    pieces.append(([], False))
+    at_the_end, on_the_way = fed(pieces, 1 << 30, 1 << 30), fed(pieces, kept, copied)
     (expected,), (found,) = at_the_end.completions(), on_the_way.completions()
     assert [token_id for token_id, _ in tokens] == list(found.token_ids) == list(expected.token_ids)
     assert found.logprobs is not None
@@ -55,15 +61,20 @@ def test_wherever_it_is_parsed_it_is_the_same(
     assert on_the_way.token_texts(wanted) == {token: b"t%d" % token for token, _ in tokens if token in wanted}
 
 
-def long(capture: Capture, tokens: int = 2_000) -> ChoiceCapture:
+def long(capture: Capture, tokens: int = 2_000, *, few: bool = False) -> ChoiceCapture:
     one = capture.choice(0)
     for token in range(tokens):
-        one.take(raw([token]), raw({"content": [entry(token, -0.5)]}))
+        ids, logprobs = raw([token]), raw({"content": [entry(token, -0.5)]})
+        if few:
+            one.take_few(bytes(ids), bytes(logprobs))
+        else:
+            one.take(ids, logprobs)
     return one
 
 
-def test_a_long_stream_takes_a_fraction_of_its_json() -> None:
-    one = long(Capture())
+@pytest.mark.parametrize("few", [False, True])
+def test_a_long_stream_takes_a_fraction_of_its_json(few: bool) -> None:
+    one = long(Capture(), few=few)
     assert len(one.ids) + len(one.logprobs) < 1 << 15
     assert one._parsed is not None
     assert len(one._parsed.ids) > 6_000

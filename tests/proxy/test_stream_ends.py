@@ -35,7 +35,7 @@ async def test_nothing_follows_the_word_for_the_end(start: Starter, question: Qu
     plain, _ = await answered(start, whole, question, "s1")
     answer, call = await answered(start, whole + events(b"[DONE]", WORD, STOP, b"[DONE]"), question, "s2")
     assert (text_of(question, answer.body), text_of(question, plain.body)) == ("X", "X")
-    assert answer.body.count(question.ends) == plain.body.count(question.ends)
+    assert not question.ends or answer.body.count(question.ends) == plain.body.count(question.ends)
     assert (call.status, list(call.completions[0].token_ids)) == (CallStatus.COMPLETED, [2])
     if question.dialect is Dialect.CHAT:
         assert answer.body == whole
