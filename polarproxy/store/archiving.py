@@ -23,6 +23,7 @@ from polarproxy.store.entries import (
 )
 from polarproxy.store.receiving import Receiver
 from polarproxy.store.schema import calls, responses, sessions
+from polarproxy.store.sound import reading_from
 from polarproxy.store.text import escape, unescape
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def chosen_sessions(engine: Engine, *, group_id: str | None = None, ids: Sequenc
     query = select(sessions.c.session_id).order_by(sessions.c.created_at, sessions.c.session_id)
     if group_id is not None:
         query = query.where(sessions.c.group_id == group_id)
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         found = list(connection.execute(query).scalars())
     if group_id is not None and not found:
         raise NotFound(f"there is no session of group {group_id!r}")
@@ -62,7 +63,7 @@ def write_sessions(engine: Engine, session_ids: Sequence[str], path: Path) -> It
     models: set[str] = set()
     with ArchiveWriter(path, len(session_ids)) as archive:
         for session_id in session_ids:
-            with engine.begin() as connection:
+            with reading_from(engine) as connection:
                 session = read_session(connection, session_id)
                 if session is None:
                     raise NotFound(f"session {session_id!r} is gone")
@@ -71,7 +72,7 @@ def write_sessions(engine: Engine, session_ids: Sequence[str], path: Path) -> It
                     archive.add(call)
                     models.add(unescape(call.row["served_model"] or ""))
             yield session_id
-        with engine.begin() as connection:
+        with reading_from(engine) as connection:
             for model in sorted(models):
                 for texts in read_texts(connection, model):
                     archive.add(TextsEntry(escape(model), texts))
@@ -114,7 +115,7 @@ def survey(engine: Engine, path: Path) -> Survey:
             checked = check_call(session_id, entry).entry
             digest.add(checked)
             names.add(checked)
-        with engine.begin() as connection:
+        with reading_from(engine) as connection:
             stored = content_digest(connection, session_id)
             if stored is None and not names.taken(connection):
                 new.add(session_id)

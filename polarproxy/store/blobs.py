@@ -77,5 +77,10 @@ def put_back(body: bytes, blob: Callable[[bytes], bytes | None]) -> bytes:
     return _TAKEN.sub(given, body)
 
 
+def held(body: bytes) -> set[bytes]:
+    """The digests of the blobs that were taken out of a body, given as it is stored."""
+    return {_digest(match) for match in _TAKEN.finditer(body) if match[1] != b"\0"}
+
+
 def _digest(match: re.Match[bytes]) -> bytes:
     return bytes.fromhex(match[1][:32].decode())

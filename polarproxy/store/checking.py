@@ -110,16 +110,20 @@ def _checked(table: Table, names: Sequence[str], row: Row) -> Row:
 
 
 def _fitting(column: Column[Any], value: Any) -> Any:
-    if value is None:
-        if not column.nullable:
-            raise BadArchive(f"the archive lacks a value of {column.table.name}.{column.name}")
-        return None
-    kind = _kind(column)
-    if not isinstance(value, kind):
-        raise BadArchive(
-            f"{column.table.name}.{column.name} is {kind.__name__}; the archive has {type(value).__name__}"
-        )
+    wrong = misfit(column, value)
+    if wrong is not None:
+        raise BadArchive(f"a value of the archive does not fit: {wrong}")
     return value
+
+
+def misfit(column: Column[Any], value: Any) -> str | None:
+    """Why the column cannot hold the value. None: it can."""
+    if value is None:
+        return None if column.nullable else f"{column.table.name}.{column.name} is missing"
+    kind = _kind(column)
+    if isinstance(value, kind):
+        return None
+    return f"{column.table.name}.{column.name} is {kind.__name__}, and not {type(value).__name__}"
 
 
 def _kind(column: Column[Any]) -> type:

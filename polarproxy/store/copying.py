@@ -30,6 +30,7 @@ from polarproxy.store.schema import (
     turn_rewards,
     upstreams,
 )
+from polarproxy.store.sound import reading_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,7 +101,7 @@ def copy_sessions(source: Engine, target: Engine, session_ids: Sequence[str]) ->
 
 def _copy(source: Engine, target: Engine, receiver: Receiver, session_id: str) -> Copied:
     stored = _digest(target, session_id)
-    with source.begin() as connection:
+    with reading_from(source) as connection:
         if stored is not None:
             same = content_digest(connection, session_id) == stored
             if not same:
@@ -116,14 +117,14 @@ def _copy(source: Engine, target: Engine, receiver: Receiver, session_id: str) -
 
 
 def _digest(engine: Engine, session_id: str) -> bytes | None:
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         return content_digest(connection, session_id)
 
 
 def copy_shared(source: Engine, target: Engine) -> None:
     """Copies what belongs to no session: spellings of tokens, when policy versions were set, engines added meanwhile."""
     receiver = Receiver(target)
-    with source.begin() as connection:
+    with reading_from(source) as connection:
         for table in _SHARED:
             receiver.store_shared(table, [dict(row) for row in connection.execute(select(table)).mappings()])
         for model in connection.execute(select(token_texts.c.model).distinct()).scalars().all():
@@ -162,7 +163,7 @@ def compare_counts(source: Engine, target: Engine) -> list[Count]:
 
 
 def _counts(engine: Engine) -> dict[str, int]:
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         return {
             str(table.name): connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in COUNTED

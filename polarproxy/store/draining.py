@@ -18,6 +18,7 @@ from polarproxy.store.inbox import MAX_GROUP
 from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.reading import read_call
 from polarproxy.store.schema import call_facts, calls
+from polarproxy.store.sound import reading_from, sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -99,13 +100,15 @@ class Drainer:
 
     def _missing(self, ready: Sequence[_Ready]) -> list[_Ready]:
         """What the database does not have, each call with its place."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             places = _places(connection, [one.item.call.call_id for one in ready if isinstance(one.item, NewCall)])
             facts = _known_facts(connection, [one.item for one in ready if isinstance(one.item, Fact)])
             there, unsure = set(), {}
             for one in ready:
                 try:
-                    if _is_there(connection, one.item, places, facts):
+                    with sound():
+                        known = _is_there(connection, one.item, places, facts)
+                    if known:
                         there.add(one.held.key)
                 except StoreDamaged as error:
                     unsure[one.held.key] = str(error)

@@ -24,6 +24,7 @@ from polarproxy.store.schema import (
     sessions,
     turn_rewards,
 )
+from polarproxy.store.sound import reading_from
 from polarproxy.store.sweep import sweep_blobs, sweep_bodies, unused_blob_bytes, unused_bodies
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Freed:
 def preview(engine: Engine, rule: Rule) -> Freed:
     """What a prune would remove now."""
     doomed = select(sessions.c.session_id).where(rule.condition)
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         found = _weigh(connection, doomed)
         kept = exists().where(sessions.c.session_id == calls.c.session_id, ~rule.condition)
         unused = unused_bodies(connection, kept)
@@ -113,7 +114,7 @@ def free_bytes(engine: Engine) -> int | None:
     """Bytes of a SQLite file that hold nothing and wait for new calls. None: another database, which sees to that itself."""
     if engine.dialect.name != "sqlite":
         return None
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         pages, size = (
             connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("freelist_count", "page_size")
         )

@@ -35,6 +35,7 @@ from polarproxy.store.schema import (
     sessions,
     token_texts,
 )
+from polarproxy.store.sound import reading_from, sound
 from polarproxy.store.standing import Pruned, Seen, bases_standing, fail_unless_standing, in_one_breath
 from polarproxy.store.tokens import PromptReader
 
@@ -206,13 +207,13 @@ class Recording:
         if call.ordinal == 0 or call.prompt_token_ids is None:
             return
         recent = select(calls).where(calls.c.session_id == call.session_id, calls.c.prompt_length.is_not(None))
-        with self._engine.begin() as connection:
+        # What does not read back is no base; new calls must not suffer for it.
+        with suppress(StoreDamaged), reading_from(self._engine) as connection:
             reader = PromptReader(connection)
             found = connection.execute(recent.order_by(calls.c.ordinal.desc()).limit(_RECENT)).mappings().all()
             for row in reversed(found):
                 sampled = connection.execute(select(completions).where(completions.c.call_id == row["call_id"]))
-                # What does not read back is no base; new calls must not suffer for it.
-                with suppress(StoreDamaged):
+                with suppress(StoreDamaged), sound():
                     prompt = reader.prompt(row)
                     completed = [values.read_completion(completion, prompt) for completion in sampled.mappings()]
                     self._bases.add(values.read_call(row, prompt, completed, b""))

@@ -23,9 +23,10 @@ from polarproxy.store.fingerprints import fingerprints
 from polarproxy.store.inserts import insert_once
 from polarproxy.store.reading import read_call, read_calls
 from polarproxy.store.schema import calls, policy_versions, sessions, token_texts
+from polarproxy.store.sound import reading_from
 from polarproxy.store.summaries import list_calls, list_sessions
 from polarproxy.store.terms import terms_of
-from polarproxy.store.verifying import session_damage
+from polarproxy.store.verifying import store_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,14 +62,14 @@ class Repository:
 
     def sessions(self, *, limit: int | None = None, group_id: str | None = None) -> list[SessionSummary]:
         """The sessions, newest first."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return list_sessions(connection, limit, group_id)
 
     def require_group(self, group_id: str | None) -> None:
         """Raises `NotFound`, which names near ones, when no session has this group. None: nobody asked for one."""
         if group_id is None:
             return
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             query = select(sessions.c.group_id).distinct().where(sessions.c.group_id.is_not(None))
             known = sorted(connection.execute(query).scalars())
         if group_id not in known:
@@ -78,7 +79,7 @@ class Repository:
 
     def has_model(self, model: str) -> bool:
         """Whether any call was sampled by it, as the engine calls it."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             found = select(calls.c.served_model).where(calls.c.served_model == model).limit(1)
             return connection.execute(found).first() is not None
 
@@ -86,7 +87,7 @@ class Repository:
         """Raises `NotFound`, which names near ones, when no call was sampled by it. None: nobody asked for one."""
         if model is None or self.has_model(model):
             return
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             query = select(calls.c.served_model).distinct().where(calls.c.served_model.is_not(None))
             known = sorted(connection.execute(query).scalars())
         near = get_close_matches(model, known, 3, 0.5)
@@ -95,12 +96,12 @@ class Repository:
 
     def response(self, response_id: str) -> FoundResponse | None:
         """A stored response by itself, whatever became of those it continues; None when there is none of this id."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return responses.find(connection, response_id)
 
     def response_chain(self, response_id: str) -> list[FoundResponse]:
         """A stored response and those it continues, the first one first; empty when one of them is gone."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return responses.chain(connection, response_id)
 
     def forget_response(self, response_id: str) -> None:
@@ -110,23 +111,23 @@ class Repository:
 
     def marked_turns(self, session_id: str, keys: Sequence[bytes]) -> list[StoredTurn]:
         """The turns of this session that have one of these keys, in order of arrival. Raises `StoreDamaged`."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return turns.marked(connection, session_id, keys)
 
     def turn_tokens(self, turn: StoredTurn) -> tuple[TokenIds, Completion]:
         """The prompt and the completion of a turn. Raises `StoreDamaged`."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return turns.tokens(connection, turn)
 
     def session_ids(self) -> list[str]:
         """All sessions, oldest first."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             query = select(sessions.c.session_id).order_by(sessions.c.created_at, sessions.c.session_id)
             return list(connection.execute(query).scalars())
 
     def session(self, session_id: str) -> Session:
         """One session with its latest reward; raises `NotFound`."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             row = connection.execute(select(sessions).where(sessions.c.session_id == session_id)).mappings().first()
             if row is None:
                 raise NotFound(f"there is no session {session_id!r}; `polarproxy sessions list` shows those there are")
@@ -134,7 +135,7 @@ class Repository:
 
     def session_state(self, session_id: str) -> SessionState | None:
         """None: the session is not stored yet. Raises `StoreDamaged`."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             columns = (sessions.c.status, sessions.c.prompts, sessions.c.metadata)
             found = connection.execute(select(*columns).where(sessions.c.session_id == session_id)).one_or_none()
             if found is None:
@@ -149,23 +150,23 @@ class Repository:
     def latest_policy_version(self) -> int:
         """The latest policy version that was set or that a call ended under; 0 when there is none."""
         query = select(calls.c.policy_version_max).order_by(calls.c.call_id.desc()).limit(1)
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             last = connection.execute(query).scalar_one_or_none() or 0
             return max(last, connection.execute(select(func.max(policy_versions.c.version))).scalar_one() or 0)
 
     def fingerprints(self, session_ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         """Of sessions that have calls: numbers that change when calls, or facts about them, are added or deleted."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return fingerprints(connection, session_ids)
 
     def calls(self, session_id: str) -> list[CapturedCall]:
         """All calls of a session by ordinal; raises `StoreDamaged` when one does not read back as it was written."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return list(read_calls(connection, calls.c.session_id == session_id))
 
     def call(self, call_id: str) -> CapturedCall:
         """One call; raises `NotFound`, `StoreDamaged`."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             call = read_call(connection, call_id)
         if call is not None:
             return call
@@ -173,7 +174,7 @@ class Repository:
 
     def call_summaries(self, session_id: str | None = None) -> list[CallSummary]:
         """The calls of a session, or of all, in order of arrival, without their tokens."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return list_calls(connection, session_id)
 
     def add_label(self, call_id: str, label: Label) -> None:
@@ -185,7 +186,7 @@ class Repository:
 
     def token_texts(self, model: str) -> dict[int, bytes]:
         """The spellings that are known of a model's token ids: those of all tokens that it ever sampled."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             query = select(token_texts.c.token_id, token_texts.c.text).where(token_texts.c.model == model)
             return {row.token_id: row.text for row in connection.execute(query)}
 
@@ -234,16 +235,15 @@ class Repository:
     def reward_history(self, session_id: str) -> list[SetReward]:
         """Every reward that a session was given; the last one counts. Raises `NotFound`."""
         self.session(session_id)
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return rewards.history(connection, session_id)
 
     def latest_rewards(self, *, group_id: str | None = None) -> list[SetReward]:
         """The reward that counts of every session that has one, in the order in which they were set."""
-        with self._engine.begin() as connection:
+        with reading_from(self._engine) as connection:
             return rewards.latest_of(connection, group_id)
 
     def verify(self) -> Iterator[Damage]:
-        """Re-derives every digest and length; yields what does not match."""
-        for session_id in self.session_ids():
-            with self._engine.begin() as connection:
-                yield from session_damage(connection, session_id)
+        """Re-derives every digest and length, and asks whether all rows have those that they name; yields what does not
+        match."""
+        return store_damage(self._engine)

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from polarproxy.store.database import sqlite_file
 from polarproxy.store.schema import bodies, calls, completions, metadata, rewards, sessions
+from polarproxy.store.sound import reading_from
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -68,7 +69,7 @@ class Stats:
 
 def read_stats(engine: Engine) -> Stats:
     """Counts and sizes; reads every table once."""
-    with engine.begin() as connection:
+    with reading_from(engine) as connection:
         prompts = _row(
             connection,
             func.count(),

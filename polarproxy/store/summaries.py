@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
-from polarproxy.model import CallStatus
+from polarproxy.model import CallStatus, FinishReason
 from polarproxy.store import rewards, values
 from polarproxy.store.facts import Known, known_of
 from polarproxy.store.schema import calls, completions, sessions
@@ -115,6 +115,6 @@ def _summary(row: RowMapping, sampled: list[tuple[int, str | None]], known: Know
         served_model=row["served_model"],
         prompt_tokens=row["prompt_length"],
         completion_tokens=sum(length for length, _ in sampled),
-        finish_reasons=tuple(finish or "none" for _, finish in sampled),
+        finish_reasons=tuple("none" if finish is None else FinishReason(finish).value for _, finish in sampled),
         delivered=known.delivered,
     )
