@@ -53,7 +53,7 @@ async def generate(parts: Parts, visit: Visit, outlet: Outlet, said: Said, *, ke
     )
     asking = understood()
     if named is not None and asking.begun is not None:
-        parts.requests.remember(named, asking.begun)
+        parts.requests.remember(named, asking.begun, len(asking.begun.body))
     if parts.recorder.full:
         raise StoreUnavailable("too many calls are waiting to be stored; the proxy takes new ones when they are")
     asked = asked_mode(parts, visit)

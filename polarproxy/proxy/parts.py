@@ -6,7 +6,7 @@ from asyncio import Event
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from polarproxy.proxy.recent import recent_requests
+from polarproxy.store.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from polarproxy.proxy.joining import Underway
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.muster import Muster
-    from polarproxy.proxy.recent import Recent
     from polarproxy.proxy.recorder import Recorder
     from polarproxy.proxy.roots import Roots
     from polarproxy.settings import Settings
@@ -60,7 +59,7 @@ class Parts:
     batches: Callable[[], BatchSource]
     """Made when the first consumer asks; blocks then."""
     underway: Underway
-    requests: Recent[Begun] = field(default_factory=recent_requests)
+    requests: Recent[Begun] = field(default_factory=Recent)
     """Chat requests of sessions that the client named."""
     ending: Event = field(default_factory=Event)
     """Set when the proxy ends: nobody should be kept waiting."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadReply, StoreUnavailable
 from polarproxy.model import Call, CallStatus, LogprobsMode, Sampling, Timing, TokenSource
-from polarproxy.proxy.recent import recent_prompts
 from polarproxy.proxy.spellings import Spellings
 from polarproxy.store.items import Fact, NewCall
+from polarproxy.store.recent import Recent
 from polarproxy.store.schema import DELIVERED
 
 if TYPE_CHECKING:
+    from polarproxy.engine.ids import ParsedIds
     from polarproxy.engine.probe import EngineFacts
     from polarproxy.proxy.exchange import Exchange
     from polarproxy.settings import Settings
@@ -107,7 +108,7 @@ class Recorder:
         self._timeout = settings.store_timeout
         self._keep_bodies = settings.keep_bodies
         self._spelled: defaultdict[str, Spellings] = defaultdict(Spellings)
-        self.prompts = recent_prompts()
+        self.prompts: Recent[ParsedIds] = Recent()
 
     @property
     def full(self) -> bool:
@@ -149,8 +150,8 @@ class Recorder:
             call = replace(call, request_body=b"")
         exchange.recorded = True
         self._arrivals.leave(exchange.session.session_id)
-        if exchange.capture.prompt_parsed is not None:
-            self.prompts.remember(call.session_id, exchange.capture.prompt_parsed)
+        if (prompt := exchange.capture.prompt_parsed) is not None:
+            self.prompts.remember(call.session_id, prompt, len(prompt.text) + len(prompt.ids.raw))
         spelled = self._spelled[call.served_model or ""]
         texts = spelled.new(call.completions, exchange.capture)
         place = None if exchange.place.arrived is None else exchange.place

@@ -7,7 +7,6 @@ between, without the images in it (`blobs`).
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from sqlalchemy import select
 from polarproxy.errors import StoreDamaged
 from polarproxy.store import codec
 from polarproxy.store.blobs import put_back, take_out
+from polarproxy.store.recent import Recent
 from polarproxy.store.schema import blobs, bodies, calls
 
 if TYPE_CHECKING:
@@ -96,13 +96,11 @@ class BodyBases:
     """The latest body of each session; bounded in memory, and right also when it is empty."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._latest: OrderedDict[str, _Known] = OrderedDict()
+        self._latest: Recent[_Known] = Recent(max_bytes)
 
     def rows(self, session_id: str, body: bytes) -> BodyRows:
         """The rows of a body, its data not compressed yet."""
-        base = self._latest.get(session_id)
+        base = self._latest.of(session_id)
         # A conversation that goes on repeats all but what stands behind its messages.
         shared = 0 if base is None else shared_bytes(base.body, body, len(base.body) - base.beyond)
         beyond = 0 if base is None else len(base.body) - shared
@@ -125,16 +123,8 @@ class BodyBases:
 
     def add(self, session_id: str, stored: BodyRows, body: bytes) -> None:
         """Remembers a body that was stored like this."""
-        self._forget(session_id)
-        self._latest[session_id] = _Known(stored.body["digest"], body, stored.beyond, stored.body["base_tail"])
-        self._bytes += len(body)
-        while self._bytes > self._max_bytes:
-            self._forget(next(iter(self._latest)))
-
-    def _forget(self, session_id: str) -> None:
-        known = self._latest.pop(session_id, None)
-        if known is not None:
-            self._bytes -= len(known.body)
+        known = _Known(stored.body["digest"], body, stored.beyond, stored.body["base_tail"])
+        self._latest.remember(session_id, known, len(body))
 
 
 class BodyReader:
