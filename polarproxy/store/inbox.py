@@ -85,10 +85,13 @@ class Inbox(Generic[T]):
                 self._enough.set()
         return was_open
 
-    def next_group(self) -> tuple[list[tuple[T, Done]], bool]:
-        """Waits for items; whether none will follow."""
+    def next_group(self, idle_s: float | None = None) -> tuple[list[tuple[T, Done]], bool]:
+        """Waits for items, at most so many seconds for the first (None: as long as it takes); whether none will follow."""
         idle_since = time.monotonic()
-        entry = self._queue.get()
+        try:
+            entry = self._queue.get(timeout=idle_s)
+        except queue.Empty:
+            return [], False
         if entry is not None and time.monotonic() - idle_since < _LULL_S:
             self._let_grow(max(self._sizes))
         group, ended = self._take(entry)

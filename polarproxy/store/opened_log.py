@@ -124,7 +124,7 @@ class OpenedLog:
             connection.execute(_OPEN).fetchall()
         if not self._unchanged:
             connection.close()
-            raise StoreUnavailable(f"{self._said()}; it is saved when the next call is recorded")
+            raise StoreUnavailable(f"{self._said()}; it is saved within a second")
 
     def _take_back(self, _connection: object, record: Any) -> None:
         """Who used one that has the old log leaves it to nobody else."""

@@ -123,15 +123,15 @@ class Recording:
             self.forget()
             self._write_all(items)
 
-    def _require_files(self) -> None:
-        """Raises `StoreUnavailable` where what is committed would be gone when the process ends."""
+    def require_files(self) -> None:
+        """Saves what can be saved; raises `StoreUnavailable` where what is committed would be gone when the process ends."""
         if self._file is not None:
             self._file.require()
         if self._log is not None and not self._log.in_place:
             self._log.save(self._let_go)
 
     def _write_all(self, items: Sequence[Item]) -> None:
-        self._require_files()
+        self.require_files()
         group = self._prepared(items)
         with self._transaction() as connection:
             self._insert(connection, group)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TROUBLE_S = 10.0
 """How long a failed commit counts against the store's readiness when nothing has been written since."""
 
+_LOOK_S = 1.0
+"""How often the files of the database are looked at while nothing is written."""
+
 _Waiting: TypeAlias = "tuple[Item, Done]"
 
 
@@ -96,10 +99,19 @@ class Writer:
     def _run(self) -> None:
         ended = False
         while not ended:
-            group, ended = self._inbox.next_group()
+            group, ended = self._inbox.next_group(_LOOK_S)
             if group:
                 self._commit(group)
+            elif not ended:
+                self._look()
         self._recording.close()
+
+    def _look(self) -> None:
+        """What was acknowledged is to be there still when the process is killed, also when no more calls come."""
+        try:
+            self._recording.require_files()
+        except StoreUnavailable as error:
+            self._stumble(str(error))
 
     def _commit(self, group: list[_Waiting]) -> None:
         try:

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +79,13 @@ Damage = Callable[[Path], None]
 def write(writer: Writer, *numbers: int) -> None:
     for number in numbers:
         writer.submit(new_call(a_call(f"c{number}", number, request_body=os.urandom(9000)))).result(SECONDS)
+
+
+def soon_true(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def left_by_a_kill(file: Path, folder: Path, *, log_too: bool = True) -> list[str]:
@@ -203,9 +211,7 @@ def test_nobody_opens_another_log_meanwhile(writer: Writer, engine: Engine, repo
     write(writer, 0)
     engine.dispose()
     without_both(file)
-    with pytest.raises(
-        StoreUnavailable, match="removed or replaced while it was in use; it is saved when the next call"
-    ):
+    with pytest.raises(StoreUnavailable, match="removed or replaced while it was in use; it is saved within a second"):
         repository.calls("s1")
     write(writer, 1)
     assert len(repository.calls("s1")) == 2
@@ -218,3 +224,34 @@ def test_what_is_closed_saves_it_whoever_goes_on(writer: Writer, engine: Engine,
     without_both(file)
     writer.close()
     assert left_by_a_kill(file, tmp_path / "a") == ["c0"]
+
+
+@DAMAGES
+def test_it_is_saved_soon_when_nothing_more_is_written(
+    engine: Engine,
+    file: Path,
+    tmp_path: Path,
+    damage: Damage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 0.01)
+    writer = Writer(engine)
+    write(writer, 0)
+    damage(file)
+    soon_true(lambda: "what it held was saved" in caplog.text)
+    assert left_by_a_kill(file, tmp_path / "a") == ["c0"]
+    writer.close()
+
+
+def test_a_file_that_is_gone_is_said_soon(engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 0.01)
+    writer = Writer(engine)
+    write(writer, 0)
+    aside = file.rename(file.with_name("aside"))
+    soon_true(lambda: writer.trouble is not None)
+    assert "put that back" in str(writer.trouble)
+    aside.rename(file)
+    write(writer, 1)
+    assert writer.trouble is None
+    writer.close()
