@@ -145,10 +145,16 @@ def _print_copied(copied: Sequence[Copied], counts: Sequence[Count], as_json: bo
             }
         )
         return
-    rows = [(count.table, count.here, count.there, "differs" if count.differs else None) for count in counts]
+    rows = [(count.table, count.here, count.there, _difference(count)) for count in counts]
     print_table("rows", ("table", "here", "there", ""), rows)
     if failed:
         shown = [(one.session_id, one.outcome, one.why) for one in failed[:_SHOWN]]
         print_table(f"{len(failed)} sessions that are not the same in both", ("session", "outcome", "why"), shown)
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) or "no sessions"
     console.print(f"{summary}; digest of what is the same in both: {digest}")
+
+
+def _difference(count: Count) -> str | None:
+    if count.other:
+        return f"{count.other} are there with another content"
+    return "differs" if count.differs else None

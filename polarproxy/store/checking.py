@@ -19,6 +19,7 @@ from polarproxy.store.entries import (
     CallEntry,
     SessionEntry,
 )
+from polarproxy.store.facts import LABEL, read_label
 from polarproxy.store.schema import UTCDateTime, calls, completions, responses, sessions
 from polarproxy.store.text import AnyText, unescape
 
@@ -77,14 +78,26 @@ def check_call(session_id: str, entry: CallEntry) -> Checked:
     if row["body_digest"] != (None if entry.body is None else codec.digest(entry.body)):
         raise BadArchive(f"call {entry.call_id}: its body is not the one that its digest names")
     completed = [owner | _packed(completion, codec.encode_ids, "token_ids") for completion in entry.completions]
+    facts = [owner | {"recorded_at": at, "name": name, "value": unescape(text)} for at, name, text in entry.facts]
+    call = _call(entry, row, completed)
+    _read_labels(entry, facts)
     return Checked(
         entry=entry,
-        call=_call(entry, row, completed),
+        call=call,
         row=row,
         completions=completed,
-        facts=[owner | {"recorded_at": at, "name": name, "value": unescape(text)} for at, name, text in entry.facts],
+        facts=facts,
         responses=[owner | _packed(response, codec.compress, "input", "reply") for response in entry.responses],
     )
+
+
+def _read_labels(entry: CallEntry, facts: Sequence[Row]) -> None:
+    try:
+        for fact in facts:
+            if fact["name"] == LABEL:
+                read_label(fact)
+    except StoreDamaged as error:
+        raise BadArchive(str(error)) from error
 
 
 def _packed(row: Row, encode: Callable[[bytes], bytes], *names: str) -> Row:
@@ -121,7 +134,7 @@ def misfit(column: Column[Any], value: Any) -> str | None:
     if value is None:
         return None if column.nullable else f"{column.table.name}.{column.name} is missing"
     kind = _kind(column)
-    if isinstance(value, kind):
+    if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
         return None
     return f"{column.table.name}.{column.name} is {kind.__name__}, and not {type(value).__name__}"
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
 import xxhash
 from sqlalchemy import func, select
 
-from polarproxy.errors import StoreConflict, StoreDamaged
-from polarproxy.store.entries import content_digest, read_calls, read_session, read_texts
+from polarproxy.errors import BadArchive, StoreConflict, StoreDamaged
+from polarproxy.store import codec
+from polarproxy.store.entries import columns, content_digest, read_calls, read_session, read_texts, taken
 from polarproxy.store.receiving import Receiver
 from polarproxy.store.schema import (
     batch_leases,
@@ -35,7 +37,7 @@ from polarproxy.store.sound import reading_from
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Engine, Table
 
 COUNTED = (
     sessions,
@@ -93,7 +95,7 @@ def copy_sessions(source: Engine, target: Engine, session_ids: Sequence[str]) ->
     for session_id in session_ids:
         try:
             yield _copy(source, target, receiver, session_id)
-        except StoreDamaged as error:
+        except (StoreDamaged, BadArchive) as error:
             yield Copied(session_id, Outcome.DAMAGED, None, str(error))
         except StoreConflict as error:
             yield Copied(session_id, Outcome.CONFLICT, None, str(error))
@@ -105,7 +107,12 @@ def _copy(source: Engine, target: Engine, receiver: Receiver, session_id: str) -
         if stored is not None:
             same = content_digest(connection, session_id) == stored
             if not same:
-                return Copied(session_id, Outcome.CONFLICT, None, "it is there with another content")
+                return Copied(
+                    session_id,
+                    Outcome.CONFLICT,
+                    None,
+                    "it is there with another content (one that went on since it was copied needs an empty database)",
+                )
             return Copied(session_id, Outcome.THERE, stored)
         session = read_session(connection, session_id)
         if session is None:
@@ -148,18 +155,41 @@ class Count:
     table: str
     here: int
     there: int
+    other: int
+    """Rows that have a key of ours there and another content. 0 for what belongs to a session, which tells it itself."""
     differs: bool
-    """Whether the other database lacks rows; or has more, though it holds no other sessions."""
+    """Whether the other database lacks rows or has others; or has more, though it holds no other sessions."""
 
 
 def compare_counts(source: Engine, target: Engine) -> list[Count]:
-    """The tables of both databases, by number of rows."""
+    """The tables of both databases, by number of rows; and by their content, where no session is compared for them."""
     here, there = _counts(source), _counts(target)
-    others = there["sessions"] > here["sessions"]
+    more = there["sessions"] > here["sessions"]
+    other = {str(table.name): _others(source, target, table) for table in _SHARED}
     return [
-        Count(name, count, there[name], there[name] < count or (there[name] > count and not others))
+        Count(
+            name,
+            count,
+            there[name],
+            other.get(name, 0),
+            there[name] < count or (there[name] > count and not more) or other.get(name, 0) > 0,
+        )
         for name, count in here.items()
     ]
+
+
+def _others(source: Engine, target: Engine, table: Table) -> int:
+    """How many rows are in both under the same key, and not the same."""
+    here, there = _digests(source, table), _digests(target, table)
+    return sum(there.get(key, digest) != digest for key, digest in here.items())
+
+
+def _digests(engine: Engine, table: Table) -> dict[bytes, bytes]:
+    """Of each row, by its key."""
+    every, key, encoder = columns(table), columns(table.primary_key), msgspec.msgpack.Encoder()
+    with reading_from(engine) as connection:
+        rows = connection.execute(select(table).execution_options(yield_per=500)).mappings()
+        return {encoder.encode(taken(row, key)): codec.digest(encoder.encode(taken(row, every))) for row in rows}
 
 
 def _counts(engine: Engine) -> dict[str, int]:

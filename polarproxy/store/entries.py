@@ -7,9 +7,9 @@ whatever lies in their files.
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003  (msgspec reads annotations at run time)
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import xxhash
@@ -27,7 +27,7 @@ from polarproxy.store.tokens import PromptReader
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, Connection, RowMapping, Select, Table
+    from sqlalchemy import Column, Connection, PrimaryKeyConstraint, RowMapping, Select, Table
 
     from polarproxy.model import TokenIds
 
@@ -36,10 +36,14 @@ STORED_PROMPT = ("base_call_id", "base_choice", "base_length", "prompt_suffix")
 _TEXTS_AT_ONCE = 2048
 
 
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""One that says where its zero is."""
+
+
 class RewardEntry(msgspec.Struct, frozen=True):
     """A reward that was set at some time."""
 
-    recorded_at: datetime
+    recorded_at: Moment
     value: float
     components: list[tuple[str, float]]
     kinds: list[str] = []
@@ -72,7 +76,7 @@ class SessionEntry(msgspec.Struct, frozen=True, tag="session"):
     """Columns of `sessions`."""
     rewards: list[RewardEntry]
     """In the order in which they were set; the last one counts."""
-    calls: int
+    calls: Annotated[int, msgspec.Meta(ge=0)]
     """How many calls follow, by ordinal."""
 
     @property
@@ -90,7 +94,7 @@ class CallEntry(msgspec.Struct, frozen=True, tag="call"):
     """Little-endian int32. None: the engine did not show its ids."""
     completions: list[Row]
     """Columns of `completions` but `call_id`; `token_ids` as little-endian int32."""
-    facts: list[tuple[datetime, str, str]]
+    facts: list[tuple[Moment, str, str]]
     """When, name and value; the last one of a name counts."""
     body: bytes | None
     """The request as the client sent it. None: none is kept."""
@@ -106,7 +110,7 @@ class CallEntry(msgspec.Struct, frozen=True, tag="call"):
 Entry: TypeAlias = "SessionEntry | CallEntry"
 
 
-def columns(table: Table, *without: str) -> tuple[str, ...]:
+def columns(table: Table | PrimaryKeyConstraint, *without: str) -> tuple[str, ...]:
     """The columns of a table's rows in an entry."""
     return tuple(column.name for column in table.c if column.name not in without)
 

@@ -15,6 +15,8 @@ from polarproxy.store.schema import DELIVERED, call_facts
 from polarproxy.store.text import escape, unescape
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection, RowMapping
 
 LABEL = "label"
@@ -47,7 +49,7 @@ def known_of(connection: Connection, chosen: Any) -> dict[str, Known]:
         if row["name"] == DELIVERED:
             known.delivered = True
         elif row["name"] == LABEL:
-            known.labels.append(_label(row))
+            known.labels.append(read_label(row))
     return found
 
 
@@ -59,7 +61,8 @@ def add_label(connection: Connection, call_id: str, label: Label) -> None:
     connection.execute(insert(call_facts), [row])
 
 
-def _label(row: RowMapping) -> Label:
+def read_label(row: RowMapping | Mapping[str, Any]) -> Label:
+    """The label of a row that has this name; raises `StoreDamaged`."""
     at: datetime = row["recorded_at"]
     try:
         said = _said.decode(row["value"])

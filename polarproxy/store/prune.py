@@ -166,14 +166,24 @@ def _remove(connection: Connection, rule: Rule, batch: Sequence[str]) -> Freed:
     connection.execute(chosen.with_for_update()).all()
     rebased = rebase_dependents(connection, ids)
     freed = _weigh(connection, select(sessions.c.session_id).where(sessions.c.session_id.in_(ids)))
+    _remove_heads(connection, ids)
     given = select(rewards.c.reward_id).where(rewards.c.session_id.in_(ids))
     for table in (completions, call_facts, responses):
         connection.execute(delete(table).where(table.c.call_id.in_(chosen)))
     for parts in (reward_components, turn_rewards):
         connection.execute(delete(parts).where(parts.c.reward_id.in_(given)))
-    for table in (rewards, calls, session_heads, sessions):
+    for table in (rewards, calls, sessions):
         connection.execute(delete(table).where(table.c.session_id.in_(ids)))
     return freed + Freed(rebased=rebased)
+
+
+def _remove_heads(connection: Connection, ids: Sequence[str]) -> None:
+    """Those of which every place is taken by a call: one that was given to a call under way must not be given again."""
+    used = select(func.coalesce(func.max(calls.c.ordinal) + 1, 0)).where(
+        calls.c.session_id == session_heads.c.session_id
+    )
+    every = session_heads.c.next_ordinal <= used.scalar_subquery()
+    connection.execute(delete(session_heads).where(session_heads.c.session_id.in_(ids), every))
 
 
 def _weigh(connection: Connection, doomed: Select[tuple[str]]) -> Freed:

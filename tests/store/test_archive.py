@@ -153,3 +153,14 @@ def test_what_was_broken_off_is_no_archive(path: Path) -> None:
         broken_off(path)
     with pytest.raises(BadArchive, match="too early"):
         list(read_archive(path))
+
+
+def test_what_is_nested_too_deeply_is_refused(path: Path) -> None:
+    encoded = msgspec.msgpack.encode({"type": "session", "row": {"a": 1}, "rewards": [], "calls": 0})
+    nested = encoded.replace(b"\xa1a\x01", b"\xa1a" + b"\x91" * 5000 + b"\xc0")
+    stream = b"".join(
+        struct.pack("<I", len(data)) + data + codec.digest(data) for data in (msgspec.msgpack.encode(HEADER), nested)
+    )
+    path.write_bytes(zstandard.ZstdCompressor().compress(stream))
+    with pytest.raises(BadArchive, match="record 2 cannot be read"):
+        list(read_archive(path))

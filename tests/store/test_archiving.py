@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from polarproxy.store.stats import read_stats
 from polarproxy.store.writer import Writer
 from tests.database import ON_POSTGRESQL, ON_SQLITE, fresh, temporary
 from tests.store.filled import SESSIONS, contents, converse, fill
-from tests.store.samples import a_call, a_session, new_call
+from tests.store.samples import NOW, a_call, a_session, new_call
 from tests.store.samples import calls as any_calls
 
 SHARED = ("policy_versions", "session_heads")
@@ -195,6 +196,10 @@ def _twice(records: list[Record]) -> list[Record]:
     return empty * 2
 
 
+def _fewer_than_none(records: list[Record]) -> list[Record]:
+    return [msgspec.structs.replace(one, calls=-1) if isinstance(one, SessionEntry) else one for one in records]
+
+
 LIES = {
     "another prompt": _replace(1, prompt=b"\x01\x00\x00\x00"),
     "no prompt": _replace(1, prompt=None),
@@ -206,6 +211,10 @@ LIES = {
     "no status": _replace(1, status=None),
     "a number for a text": _replace(1, path=7),
     "a text for a number": _replace(1, ordinal="1"),
+    "a truth for a number": _replace(1, ordinal=True),
+    "a label that nobody wrote": _replace(1, facts=[(NOW, "label", "[")]),
+    "a moment without a zone": _replace(1, facts=[(NOW.replace(tzinfo=None), "delivered", "yes")]),
+    "fewer calls than none": _fewer_than_none,
     "a column of the future": _replace(1, feeling="fine"),
     "no calls": _without_calls,
     "calls of no session": _without_sessions,

@@ -13,7 +13,7 @@ from polarproxy.store.copying import COUNTED, Copied, Outcome, compare_counts, c
 from polarproxy.store.database import open_database
 from polarproxy.store.leases import Leases, NewBatch
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import call_facts, completions, metadata, upstreams
+from polarproxy.store.schema import batches, call_facts, completions, metadata, rollouts, upstreams
 from polarproxy.store.stats import read_stats
 from polarproxy.store.task_rows import NewTask
 from polarproxy.store.tasks import TaskStore
@@ -144,6 +144,13 @@ def test_what_is_damaged_here_is_named_and_the_rest_is_copied(source: Engine, ta
 
 
 @ON_SQLITE_TARGET
+def test_a_label_that_nobody_wrote_is_damage_too(source: Engine, target: Engine) -> None:
+    with source.begin() as connection:
+        connection.execute(update(call_facts).values(value="[").where(call_facts.c.name == "label"))
+    assert outcomes(copy(source, target)) == dict.fromkeys(SESSIONS, Outcome.COPIED) | {"first": Outcome.DAMAGED}
+
+
+@ON_SQLITE_TARGET
 def test_names_that_are_taken_there_are_a_conflict(source: Engine, target: Engine) -> None:
     writer = Writer(target)
     writer.submit(new_call(a_call("first-1", 0, session_id="somebody else's"))).result(30)
@@ -175,6 +182,22 @@ def test_other_sessions_there_do_not_count(source: Engine, target: Engine) -> No
     writer.close()
     copy(source, target)
     assert not any(count.differs for count in compare_counts(source, target))
+
+
+@ON_SQLITE_TARGET
+def test_what_belongs_to_no_session_and_changed_since_an_earlier_run_is_told(source: Engine, target: Engine) -> None:
+    copy(source, target)
+    before = contents(target)
+    with source.begin() as connection:
+        connection.execute(update(rollouts).values(state="running").where(rollouts.c.number == 1))
+        connection.execute(update(batches).values(acked_at=NOW))
+        connection.execute(update(upstreams).values(name="http://\x00\ud83d"))
+    copy(source, target)
+    counts = {count.table: count for count in compare_counts(source, target) if count.differs}
+    assert {name: count.other for name, count in counts.items()} == {"rollouts": 1, "batches": 1, "upstreams": 0}
+    assert (counts["upstreams"].here, counts["upstreams"].there) == (1, 2)
+    assert contents(target)["rollouts"] == before["rollouts"]
+    assert contents(target)["batches"] == before["batches"]
 
 
 def test_a_session_that_has_gone_meanwhile(source: Engine, target: Engine) -> None:

@@ -133,12 +133,25 @@ def test_nothing_of_a_session_is_left(engine: Engine) -> None:
     """But the spellings of tokens, which belong to the model."""
     fill(engine)
     with for_writing(engine).begin() as connection:
-        connection.execute(insert(session_heads).values(session_id="first", next_ordinal=9))
+        connection.execute(insert(session_heads).values(session_id="first", next_ordinal=4))
     expected = preview(engine, Rule(NOW + timedelta(days=36500)))
     freed = pruned(engine, Rule(NOW + timedelta(days=36500)))
     assert {name for name, count in counts(engine).items() if count} == {"token_texts"}
     assert freed == expected
     assert (freed.sessions, freed.calls, freed.rewards, freed.responses) == (5, 16, 3, 2)
+
+
+def test_a_place_that_a_call_under_way_has_is_not_given_again(engine: Engine) -> None:
+    """Its session may be old, and nothing of the call is stored yet."""
+    converse(engine, {"old": 40})
+    Repository(engine).add_session(a_session("never", created_at=NOW - timedelta(days=40)))
+    heads = {"old": 4, "never": 1}
+    with for_writing(engine).begin() as connection:
+        for session_id, number in heads.items():
+            connection.execute(insert(session_heads).values(session_id=session_id, next_ordinal=number))
+    assert pruned(engine).sessions == 2
+    with engine.begin() as connection:
+        assert {row.session_id: row.next_ordinal for row in connection.execute(select(session_heads))} == heads
 
 
 def test_a_preview_says_what_goes_and_touches_nothing(engine: Engine) -> None:
