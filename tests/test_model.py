@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polarproxy.errors import InvalidValue
-from polarproxy.model import Logprobs, Reward, RewardComponent, Session, TokenIds
+from polarproxy.model import ComponentKind, Logprobs, Reward, RewardComponent, Session, TokenIds, TurnReward
 from tests.trajectory.build import Said, call
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=8)
@@ -89,3 +89,22 @@ def test_no_reward_is_not_a_reward_of_zero() -> None:
     session = Session("s", datetime(2026, 1, 1, tzinfo=UTC))
     assert session.reward is None
     assert session.reward != Reward(0.0)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(2.0**128 - 2.0**104, 2.0**128))
+def test_what_can_be_trained_by_is_a_finite_float32(value: float) -> None:
+    with np.errstate(over="ignore"):
+        fits = bool(np.isfinite(np.float32(value)))
+    for reward in (
+        Reward(value),
+        Reward(0.0, (RewardComponent("style", value),)),
+        Reward(0.0, (RewardComponent("style", value, ComponentKind.PENALTY),)),
+        Reward(0.0, (), (TurnReward(value, turn=0),)),
+    ):
+        if fits:
+            assert reward.require_trainable() is reward
+        else:
+            with pytest.raises(InvalidValue, match="too large"):
+                reward.require_trainable()
+    watched = Reward(0.0, (RewardComponent("ns", value, ComponentKind.METRIC),))
+    assert watched.require_trainable() is watched

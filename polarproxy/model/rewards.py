@@ -30,8 +30,8 @@ class RewardComponent:
     kind: ComponentKind = ComponentKind.REWARD
 
 
-_LARGEST = float(np.finfo(np.float32).max)
-"""The largest number that a trainer's float32 holds."""
+_NO_FLOAT32 = 2.0**128 - 2.0**103
+"""The least number that is rounded to no finite float32, which is what trainers compute with."""
 
 _LAST_TURN = 2**31 - 1
 """The largest number that every database stores as an integer."""
@@ -89,8 +89,8 @@ class Reward:
         """
         parts = ((part.name, part.value) for part in self.components if part.kind is not ComponentKind.METRIC)
         for name, value in (("reward", self.value), *parts, *((turn.where, turn.value) for turn in self.turns)):
-            if abs(value) > _LARGEST:
+            if abs(value) >= _NO_FLOAT32:
                 raise InvalidValue(
-                    f"{name} is {value:g}, which is too large: it must lie within ±{_LARGEST:.2g} (float32)"
+                    f"{name} is {value:g}, which is too large: it must lie within ±{np.finfo(np.float32).max:.5g} (float32)"
                 )
         return self
