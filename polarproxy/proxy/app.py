@@ -23,6 +23,7 @@ from polarproxy.proxy.muster import Muster
 from polarproxy.proxy.outlet import HttpOutlet
 from polarproxy.proxy.parts import Parts, Stats
 from polarproxy.proxy.passthrough import may_pass, only_refusal, passthrough
+from polarproxy.proxy.readiness import Readiness
 from polarproxy.proxy.recorder import Recorder
 from polarproxy.proxy.replies import refuse, refuse_for
 from polarproxy.proxy.responses import serve_stored, with_earlier
@@ -79,6 +80,7 @@ async def open_parts(
     writer = _keeper(settings, engine, spool, arrivals)
     gate = Gate(settings.pause_limit)
     muster = Muster(engine, fleet, writer, stats, exact, gate, worker)
+    readiness = Readiness(arrivals if spool is None else None, writer)
     try:
         latest = max(settings.policy_version, repository.latest_policy_version())
         arrivals.policy_version = repository.set_policy_version(latest)
@@ -95,6 +97,7 @@ async def open_parts(
             roots=Roots(),
             exact=exact,
             muster=muster,
+            readiness=readiness,
             stats=stats,
             batches=batches,
             gate=gate,
@@ -103,6 +106,7 @@ async def open_parts(
         )
     finally:
         try:
+            readiness.close()
             await muster.close()
             await fleet.close()
         finally:

@@ -6,6 +6,7 @@ connection ends with that request, or with its WebSocket.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -139,11 +140,11 @@ async def _health(_http: web.Request) -> web.Response:
 
 
 async def _ready(parts: Parts, _http: web.Request) -> web.Response:
-    """Ready when an engine answers and calls can be made durable, by the store or by the spool."""
-    problems = [] if await parts.fleet.look() else [member.why_unknown() for member in parts.fleet.members]
+    """Ready when an engine answers and calls are given places and made durable, by the store or by the spool."""
+    answers, store = await asyncio.gather(parts.fleet.look(), parts.readiness.problems())
+    problems = [] if answers else [member.why_unknown() for member in parts.fleet.members]
     warnings = [] if problems else [*parts.fleet.troubles(), *parts.fleet.differences()]
-    if parts.writer.trouble is not None:
-        problems.append(f"the store cannot commit: {parts.writer.trouble}")
+    problems += store
     if parts.spool is not None:
         warnings += parts.spool.warnings
     facts = await parts.fleet.facts()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polarproxy.proxy.joining import Underway
     from polarproxy.proxy.keys import Signer
     from polarproxy.proxy.muster import Muster
+    from polarproxy.proxy.readiness import Readiness
     from polarproxy.proxy.recorder import Recorder
     from polarproxy.proxy.roots import Roots
     from polarproxy.settings import Settings
@@ -54,6 +55,7 @@ class Parts:
     roots: Roots
     exact: ExactPrompts
     muster: Muster
+    readiness: Readiness
     stats: Stats
     gate: Gate
     batches: Callable[[], BatchSource]

@@ -10,10 +10,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from polarproxy.errors import BadSpool, StoreUnavailable
 from polarproxy.model import SessionStatus
+from polarproxy.store.database import reason
 from polarproxy.store.places import Place
 from polarproxy.store.shared_arrivals import SharedArrivals, session_closed
 from polarproxy.store.terms import Terms
@@ -38,6 +39,9 @@ class Arrivals(Protocol):
 
     async def catch_up(self) -> None:
         """Makes `policy_version` what it is for all proxies, if they can be asked."""
+
+    async def look(self) -> None:
+        """Asks the store as a new call would, and takes no place; raises `StoreUnavailable`, `StoreDamaged`."""
 
     def leave(self, session_id: str) -> None:
         """The call is stored, or lost for good."""
@@ -126,6 +130,10 @@ class OwnArrivals:
     async def catch_up(self) -> None:
         """There is nobody else."""
 
+    async def look(self) -> None:
+        """Reads of a session that is none."""
+        await self._load("")
+
     def leave(self, session_id: str) -> None:
         """Sessions without calls under way may be forgotten."""
         live = self._live.get(session_id)
@@ -165,8 +173,8 @@ class OwnArrivals:
             task.add_done_callback(lambda _: self._loading.pop(session_id, None))
         try:
             return await asyncio.shield(task)
-        except DBAPIError as error:
-            raise StoreUnavailable(f"the store cannot be read: {error.orig}") from error
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the store cannot be read: {reason(error)}") from error
 
     def _forget_oldest(self) -> None:
         while len(self._live) > _KEPT:

@@ -34,6 +34,9 @@ class Keeper(Protocol):
     def trouble(self) -> str | None:
         """Why nothing can be made durable now. None: it can."""
 
+    async def look(self, patience: float) -> str | None:
+        """As `trouble`. When there is any, it is tried first whether it is over, for which so many seconds are waited."""
+
     @property
     def full(self) -> bool:
         """Whether a new call would be refused."""

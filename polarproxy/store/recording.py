@@ -38,6 +38,7 @@ from polarproxy.store.schema import (
 from polarproxy.store.sound import reading_from, sound
 from polarproxy.store.standing import Pruned, Seen, bases_standing, fail_unless_standing, in_one_breath
 from polarproxy.store.tokens import PromptReader
+from polarproxy.store.trial import Trial, try_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -115,7 +116,7 @@ class Recording:
             stored = read_call(connection, call.call_id)
         return stored is not None and stored.call == call
 
-    def write(self, items: Sequence[Item]) -> None:
+    def write(self, items: Sequence[Item | Trial]) -> None:
         """Returns when all are committed, or none; raises what the database does."""
         try:
             self._write_all(items)
@@ -130,7 +131,7 @@ class Recording:
         if self._log is not None and not self._log.in_place:
             self._log.save(self._let_go)
 
-    def _write_all(self, items: Sequence[Item]) -> None:
+    def _write_all(self, items: Sequence[Item | Trial]) -> None:
         self.require_files()
         group = self._prepared(items)
         with self._transaction() as connection:
@@ -141,7 +142,7 @@ class Recording:
             if body is not None:
                 self._bodies.add(call.session_id, body, call.request_body)
 
-    def _prepared(self, items: Sequence[Item]) -> _Group:
+    def _prepared(self, items: Sequence[Item | Trial]) -> _Group:
         """The rows of all of them. None of them is known yet, so that they are stored together or not at all."""
         group = _Group()
         for item in items:
@@ -149,6 +150,8 @@ class Recording:
                 group.add(call_facts, _fact_row(item))
             elif isinstance(item, Session):
                 group.on_purpose.append(item)
+            elif isinstance(item, Trial):
+                group.on_trial = True
         # A session that was made on purpose says more than one that a call made.
         for session in group.on_purpose:
             group.add(sessions, rows.session_row(session))
@@ -183,6 +186,8 @@ class Recording:
 
     def _insert(self, connection: Connection, group: _Group) -> None:
         run, made = self._inserts.run, group.tables
+        if group.on_trial:
+            try_out(connection)
         if connection.dialect.name == "postgresql" and len(group.calls) <= _FEW and not group.on_purpose:
             with in_one_breath(connection):
                 run(connection, sessions, made[sessions], once=True, few=True)
@@ -225,6 +230,8 @@ class _Group:
 
     tables: defaultdict[Table, list[rows.Row]] = field(default_factory=lambda: defaultdict(list))
     on_purpose: list[Session] = field(default_factory=list)
+    on_trial: bool = False
+    """Whether it is to be found out that it can be committed."""
     calls: list[tuple[Call, Base | None, BodyRows | None]] = field(default_factory=list)
     """With what their prompts build on, and how their bodies are stored. None: on nothing; there is none."""
 

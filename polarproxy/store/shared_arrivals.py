@@ -85,6 +85,8 @@ class SharedArrivals:
         self._places = Waiting()
         self._giving = threading.Lock()
         self._quiet_until = 0.0
+        self._refused: str | None = None
+        """A session that was given no place when one was asked for last. None: places are given."""
         self.policy_version = 0
 
     async def arrive(self, session_id: str) -> Place:
@@ -133,6 +135,21 @@ class SharedArrivals:
             await self._ask(None)
         except StoreUnavailable:
             self._quiet_until = time.monotonic() + _QUIET_S
+
+    async def look(self) -> None:
+        """Asks for the policy version, along with the calls that come; after a refusal for no places in that session.
+
+        That writes as a place does: a database that takes no changes can still be read.
+        """
+        refused = self._refused
+        if refused is None:
+            await self._ask(None)
+            return
+        try:
+            await asyncio.to_thread(self._heads.take, {refused: 0})
+        except SQLAlchemyError as error:
+            raise _unavailable(error) from error
+        self._refused = None
 
     def leave(self, session_id: str) -> None:
         """Nothing is held for a call."""
@@ -199,9 +216,11 @@ class SharedArrivals:
         try:
             given, version = await asyncio.to_thread(self._take, counts)
         except SQLAlchemyError as error:
+            self._refused = next(iter(counts), self._refused)
             for one in asked:
-                _tell(one, StoreUnavailable(f"the store cannot be read: {reason(error)}"))
+                _tell(one, _unavailable(error))
             return
+        self._refused = None if counts else self._refused
         self.policy_version = max(self.policy_version, version)
         places = {session_id: given[session_id].end - count for session_id, count in counts.items()}
         for one in asked:
@@ -210,6 +229,10 @@ class SharedArrivals:
             else:
                 _tell(one, _Answer(places[one.session_id], given[one.session_id]))
                 places[one.session_id] += 1
+
+
+def _unavailable(error: SQLAlchemyError) -> StoreUnavailable:
+    return StoreUnavailable(f"the store cannot be read: {reason(error)}")
 
 
 def _keep(known: OrderedDict[str, _T], session_id: str, value: _T) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -37,6 +38,8 @@ _AGAIN_S = 0.25
 """How long after a failed attempt the database is tried again."""
 _DISK_S = 10.0
 """How long the disk of the spool may take at least: there is nobody else who could take a call."""
+_BELIEVED_S = 10.0
+"""How long a spool that could not be written counts as such when nothing has been put into it since."""
 _LAST_S = 10.0
 """How long a stopping proxy waits for the database to take what is in the spool."""
 
@@ -62,6 +65,7 @@ class SpoolingWriter:
         self._something = threading.Event()
         self._ending = threading.Event()
         self._trouble: str | None = None
+        self._stumbled = 0.0
         self._failed = 0
         self._tries = threading.Condition()
         self._tried: dict[Future[None], tuple[Item, Future[None]]] = {}
@@ -177,6 +181,15 @@ class SpoolingWriter:
         """Why nothing can be acknowledged. None: it can."""
         return self._trouble
 
+    async def look(self, patience: float) -> str | None:
+        """As `trouble`. A spool that cannot be written is no trouble where the database takes what comes; of neither is it
+        known before a call is there, so that after some seconds the next one may try."""
+        if self._trouble is not None and not self.spool.away and await self._writer.look(patience) is None:
+            self._trouble = None
+        if self._trouble is not None and time.monotonic() - self._stumbled > _BELIEVED_S:
+            self._trouble = None
+        return self._trouble
+
     @property
     def full(self) -> bool:
         """Whether a new call would be refused."""
@@ -217,7 +230,7 @@ class SpoolingWriter:
         except OSError as error:
             why = f"the spool {self.spool.folder} cannot be written: {error.strerror or error}"
             log.error("%s; the database is asked again", why)
-            self._trouble = why
+            self._trouble, self._stumbled = why, time.monotonic()
             # Nothing says when the spool has room again, but the database may be back.
             self.spool.away = len(self.spool) > 0
             self._fail(waiting, StoreUnavailable(why))

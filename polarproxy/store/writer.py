@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,19 +18,17 @@ from polarproxy.store.database import for_writing, is_trouble, reason, was_rolle
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.items import Fact, NewCall
 from polarproxy.store.recording import Recording
+from polarproxy.store.trial import Trial
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from polarproxy.store.items import Item
 
-TROUBLE_S = 10.0
-"""How long a failed commit counts against the store's readiness when nothing has been written since."""
-
 _LOOK_S = 1.0
 """How often the files of the database are looked at while nothing is written."""
 
-_Waiting: TypeAlias = "tuple[Item, Done]"
+_Waiting: TypeAlias = "tuple[Item | Trial, Done]"
 
 
 class Writer:
@@ -40,9 +37,10 @@ class Writer:
     def __init__(self, engine: Engine, queue_size: int = 4096) -> None:
         self._recording = Recording(for_writing(engine))
         # Nobody waits for a fact.
-        self._inbox: Inbox[Item] = Inbox(queue_size, can_wait=lambda item: isinstance(item, Fact))
+        self._inbox: Inbox[Item | Trial] = Inbox(queue_size, can_wait=lambda item: isinstance(item, Fact))
         self._thread = threading.Thread(target=self._run, name="polarproxy-writer", daemon=True)
-        self._trouble: tuple[float, str] | None = None
+        self._trouble: str | None = None
+        self._trial: asyncio.Future[None] | None = None
         self.failed = 0
         """Items that could not be stored since the start."""
         self._thread.start()
@@ -65,7 +63,14 @@ class Writer:
         """
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(item, committed)
-        await wait_for(committed, timeout)
+        try:
+            await wait_for(committed, timeout)
+        except Unstorable:
+            raise
+        except StoreUnavailable as error:
+            # Where it did not answer at all, nobody else says so.
+            self._trouble = str(error)
+            raise
 
     def _put(self, item: Item, done: Done) -> None:
         try:
@@ -81,10 +86,24 @@ class Writer:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing could be committed lately. None: it could, or it is long enough ago to be tried again."""
-        if self._trouble is None or time.monotonic() - self._trouble[0] > TROUBLE_S:
-            return None
-        return self._trouble[1]
+        """Why nothing could be committed when that was tried last, or why nothing more is taken now. None: it could."""
+        return f"{self._inbox.size} calls are waiting to be stored" if self._inbox.full else self._trouble
+
+    async def look(self, patience: float) -> str | None:
+        """As `trouble`. When there is any, it is tried first whether it is over, for which so many seconds are waited."""
+        if self._trouble is None:
+            return self.trouble
+        if self._trial is None or self._trial.done():
+            trial: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            try:
+                self._inbox.put(Trial(), trial)
+            except StoreUnavailable as error:
+                return str(error)
+            # It may fail after the last one who waited for it went away.
+            trial.add_done_callback(asyncio.Future.exception)
+            self._trial = trial
+        await asyncio.wait((self._trial,), timeout=patience)
+        return self.trouble
 
     @property
     def full(self) -> bool:
@@ -122,8 +141,8 @@ class Writer:
                 return
             # Each of them by itself would fail alike, and what is damaged is not to be written to.
             self._stumble(_said(error))
-            for _, done in group:
-                self._fail(done, StoreUnavailable(f"the store could not commit: {_said(error)}"))
+            for item, done in group:
+                self._fail(item, done, StoreUnavailable(f"the store could not commit: {_said(error)}"))
         else:
             self._trouble = None
             settle(done for _, done in group)
@@ -139,7 +158,7 @@ class Writer:
                 self._trouble = None
                 settle([done])
 
-    def _write_once(self, item: Item) -> None:
+    def _write_once(self, item: Item | Trial) -> None:
         """Nothing is to be done for a call that is stored already: it was committed, and only the word of it got lost."""
         try:
             self._recording.write([item])
@@ -147,25 +166,25 @@ class Writer:
             if not isinstance(item, NewCall) or not self._recording.holds(item.call):
                 raise
 
-    def _refuse(self, item: Item, done: Done, error: Exception) -> None:
+    def _refuse(self, item: Item | Trial, done: Done, error: Exception) -> None:
         why = _said(error)
         if isinstance(error, StoreConflict):
-            self._fail(done, error)
+            self._fail(item, done, error)
         elif isinstance(error, IntegrityError):
-            self._fail(done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
+            self._fail(item, done, StoreConflict(f"{_name(item)} contradicts what is stored: {why}"))
         elif is_trouble(error):
             self._stumble(why)
-            self._fail(done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
+            self._fail(item, done, StoreUnavailable(f"{_name(item)} cannot be stored: {why}"))
         else:
-            self._fail(done, Unstorable(f"{_name(item)} cannot be stored: {why}"))
+            self._fail(item, done, Unstorable(f"{_name(item)} cannot be stored: {why}"))
 
     def _stumble(self, why: str) -> None:
         """The database that comes back may be an older one (a standby): what was stored is no base for what comes."""
-        self._trouble = (time.monotonic(), why)
+        self._trouble = why
         self._recording.forget()
 
-    def _fail(self, done: Done, error: Exception) -> None:
-        self.failed += 1
+    def _fail(self, item: Item | Trial, done: Done, error: Exception) -> None:
+        self.failed += not isinstance(item, Trial)
         settle([done], error)
 
 
@@ -175,7 +194,9 @@ def _said(error: Exception) -> str:
     return reason(error) if isinstance(error, DBAPIError) else f"{type(error).__name__}: {error}"
 
 
-def _name(item: Item) -> str:
+def _name(item: Item | Trial) -> str:
+    if isinstance(item, Trial):
+        return "a trial"
     if isinstance(item, NewCall):
         return f"call {item.call.call_id}"
     if isinstance(item, Fact):

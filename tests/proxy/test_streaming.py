@@ -12,6 +12,7 @@ from polarproxy.model import CallStatus
 from polarproxy.proxy.keepalive import KeepAlive
 from polarproxy.store.inbox import Done
 from polarproxy.store.items import Item, NewCall
+from polarproxy.store.trial import Trial
 from polarproxy.store.writer import Writer
 from tests.fakes import Faults, always, compose
 from tests.proxy.raw_engine import raw_engine, says, stream
@@ -68,7 +69,7 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate, commit = Gate(), Writer._commit
 
-    def gated(self: Writer, group: list[tuple[Item, Done]]) -> None:
+    def gated(self: Writer, group: list[tuple[Item | Trial, Done]]) -> None:
         if any(isinstance(item, NewCall) for item, _ in group):
             gate.reached.set()
             assert gate.open.wait(20)

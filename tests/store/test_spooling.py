@@ -564,3 +564,24 @@ async def test_two_threads_of_calls_go_through_a_database_that_comes_and_goes(ke
             stored = [captured.call for captured in kept.repository.calls(name)]
             assert stored == [call for call in ledger if call.session_id == name]
         assert list(kept.repository.verify()) == []
+
+
+async def test_a_spool_that_is_full_is_no_trouble_once_the_database_is_back(
+    keeping: Keeping, away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found out without a call: none comes to a proxy that is not ready."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    async with keeping() as kept:
+        item = await kept.arrive("c0")
+        with away():
+            with pytest.raises(StoreUnavailable, match="cannot be written: No space left"):
+                await kept.writer.write(item, SECONDS)
+            assert "No space left" in str(await kept.writer.look(0.01))
+        assert await kept.writer.look(SECONDS) is None
+        assert kept.ids() == []
+        await kept.write(item)
+        assert kept.ids() == ["c0"]

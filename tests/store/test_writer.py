@@ -14,6 +14,7 @@ from polarproxy.store.inbox import MAX_GROUP, Done
 from polarproxy.store.items import Fact, Item
 from polarproxy.store.repository import Repository
 from polarproxy.store.schema import DELIVERED
+from polarproxy.store.trial import Trial
 from polarproxy.store.writer import Writer
 from tests.store.samples import NOW, a_call, a_session, new_call
 
@@ -29,7 +30,7 @@ class GatedWriter(Writer):
         self.groups: list[int] = []
         super().__init__(engine, queue_size)
 
-    def _commit(self, group: list[tuple[Item, Done]]) -> None:
+    def _commit(self, group: list[tuple[Item | Trial, Done]]) -> None:
         self.groups.append(len(group))
         self.took.set()
         assert self.gate.wait(SECONDS)
