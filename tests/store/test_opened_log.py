@@ -26,9 +26,16 @@ SECONDS = 20
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are not waited for."""
+    """Others are not waited for, and nothing is done unasked."""
+    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 60)
     monkeypatch.setattr("polarproxy.store.opened_log._BUSY_S", 0.02)
     monkeypatch.setattr("polarproxy.store.opened_log._PAUSE_S", 0.001)
+
+
+@pytest.fixture
+def idle(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer to which nothing comes looks after its files all the time."""
+    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 0.01)
 
 
 @pytest.fixture
@@ -228,14 +235,8 @@ def test_what_is_closed_saves_it_whoever_goes_on(writer: Writer, engine: Engine,
 
 @DAMAGES
 def test_it_is_saved_soon_when_nothing_more_is_written(
-    engine: Engine,
-    file: Path,
-    tmp_path: Path,
-    damage: Damage,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    idle: None, engine: Engine, file: Path, tmp_path: Path, damage: Damage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 0.01)
     writer = Writer(engine)
     write(writer, 0)
     damage(file)
@@ -244,8 +245,7 @@ def test_it_is_saved_soon_when_nothing_more_is_written(
     writer.close()
 
 
-def test_a_file_that_is_gone_is_said_soon(engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polarproxy.store.writer._LOOK_S", 0.01)
+def test_a_file_that_is_gone_is_said_soon(idle: None, engine: Engine, file: Path) -> None:
     writer = Writer(engine)
     write(writer, 0)
     aside = file.rename(file.with_name("aside"))
