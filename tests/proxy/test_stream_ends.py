@@ -1,4 +1,4 @@
-"""Ends of streams that are not quite what vLLM sends: the client gets to see what it would see of the engine itself."""
+"""Ends of streams, and replies, that are not quite vLLM's: the client gets to see what it would see of the engine itself."""
 
 import json
 
@@ -60,3 +60,17 @@ async def test_an_odd_end_is_relayed_to_the_byte(start: Starter, name: str) -> N
         assert (answer.status, answer.body) == (200, said)
         call = (await rig.call()).call
         assert (call.status, list(call.completions[0].token_ids)) == (status, [2])
+
+
+@pytest.mark.parametrize(("streamed", "status"), [(False, 200), (True, 502)])
+async def test_a_whole_reply_that_is_none_is_relayed_as_it_is_and_an_error_in_the_record(
+    start: Starter, streamed: bool, status: int
+) -> None:
+    async with raw_engine(says(b"hello")) as url:
+        rig = await start(upstream=url)
+        answer = await rig.ask({**BODY, "stream": streamed})
+        assert answer.status == status
+        assert streamed or answer.body == b"hello"
+        call = (await rig.call()).call
+        assert (call.status, call.http_status) == (CallStatus.ENGINE_ERROR, 200)
+        assert "not one of the chat API" in (call.error or "")

@@ -10,6 +10,7 @@ import pytest
 
 from polarproxy.model import CallStatus
 from polarproxy.proxy.keepalive import KeepAlive
+from polarproxy.store.arrivals import OwnArrivals
 from polarproxy.store.inbox import Done
 from polarproxy.store.items import Item, NewCall
 from polarproxy.store.trial import Trial
@@ -108,6 +109,36 @@ async def collect(rig: Rig, body: dict[str, Any], into: bytearray) -> None:
     async with rig.asking(body) as response:
         async for piece in response.content.iter_any():
             into += piece
+
+
+async def test_a_client_that_leaves_while_the_call_is_committed_is_recorded_once(start: Starter, gate: Gate) -> None:
+    rig = await start(always(REPLY))
+    async with rig.asking(STREAM) as response:
+        await reached(gate)
+        arrivals = rig.parts.arrivals
+        assert isinstance(arrivals, OwnArrivals)
+        assert arrivals._live["s1"].under_way == 0
+        response.close()
+    await until(lambda: rig.parts.fleet.members[0].in_flight == 0)
+    gate.open.set()
+    captured = await rig.call()
+    assert (captured.call.status, captured.call.error, captured.delivered) == (CallStatus.COMPLETED, None, False)
+    assert arrivals._live["s1"].under_way == 0
+    assert (await rig.ask()).status == 200
+    assert [captured.call.ordinal for captured in await rig.recorded(2)] == [0, 1]
+    assert (rig.parts.stats.store_failures, rig.parts.writer.trouble) == (0, None)
+
+
+async def test_the_times_of_a_stream_are_those_of_its_first_and_its_last_byte(start: Starter) -> None:
+    rig = await start(always(REPLY, faults=Faults(hold_after=2)))
+    async with rig.asking(STREAM) as response:
+        await read_event(response)
+        rig.engine.release()
+        await response.read()
+    timing = (await rig.call()).call.timing
+    assert timing.first_byte_us is not None
+    assert timing.last_byte_us is not None
+    assert 0 < timing.first_byte_us < timing.last_byte_us
 
 
 async def test_a_whole_reply_waits_for_the_commit(start: Starter, gate: Gate) -> None:
