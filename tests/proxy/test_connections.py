@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from polarproxy.model import CallStatus
-from tests.proxy.rig import BODY, Starter
+from tests.proxy.http.socket_engine import OK, Peer, socket_engine
+from tests.proxy.raw_engine import stream
+from tests.proxy.rig import BODY, Starter, until
 
 MODELS = b'{"data":[{"id":"fake","owned_by":"other"}]}'
 REPLY = b'{"id":"x","model":"fake","choices":[{"index":0,"message":{"content":"hi"},"finish_reason":"stop"}]}'
@@ -95,3 +97,28 @@ async def test_what_fails_on_a_fresh_connection_is_not_sent_again(start: Starter
         assert (await rig.ask()).status == 502
         assert len(seen) == 1
         assert (await rig.call()).call.status is CallStatus.ENGINE_ERROR
+
+
+async def test_a_stream_whose_end_comes_late_leaves_its_connection_to_the_next(start: Starter) -> None:
+    said = stream(b'{"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}')
+    head = OK + b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n"
+    asked = list[int]()
+
+    async def serve(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            if "/chat/" not in request.line:
+                await peer.say(OK + b"Content-Length: %d\r\n\r\n%b" % (len(MODELS), MODELS))
+                continue
+            asked.append(peer.number)
+            await peer.say(head % (len(said), said))
+            await asyncio.sleep(0.05)
+            await peer.say(b"0\r\n\r\n")
+
+    async with socket_engine(serve) as engine:
+        rig = await start(upstream=engine.url)
+        for _ in range(3):
+            assert (await rig.ask({**BODY, "stream": True})).body == said
+            await until(lambda: rig.parts.fleet.members[0].in_flight == 0)
+    assert len(asked) == 3
+    assert len(set(asked)) == 1

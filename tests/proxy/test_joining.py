@@ -244,7 +244,7 @@ async def test_a_count_that_is_none_joins_nothing(start: Starter, count: str) ->
     assert (await rig.ask(STREAM, headers={"x-stainless-retry-count": sent})).status == 200
 
 
-async def test_when_the_engine_fails_all_are_told(start: Starter) -> None:
+async def test_when_the_engine_fails_all_are_told(start: Starter, tmp_path: Path) -> None:
     rig = await start(always(REPLY, faults=Faults(status=500, hold_after=0)))
     first = asyncio.create_task(rig.ask(STREAM, headers=attempt(0)))
     await rig.engine.until(lambda _: bool(rig.received))
@@ -254,6 +254,8 @@ async def test_when_the_engine_fails_all_are_told(start: Starter) -> None:
     one, other = await first, await second
     assert (one.status, other.status, len(rig.received)) == (500, 500, 1)
     assert one.body == other.body
+    rig.parts.writer.close()
+    assert deliveries(tmp_path) == []
 
 
 async def test_a_request_that_cannot_be_read_is_refused_as_ever(start: Starter) -> None:

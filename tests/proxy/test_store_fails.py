@@ -81,9 +81,12 @@ async def test_a_stream_is_cut_and_does_not_end(start: Starter, broken: Broken) 
     assert rig.parts.stats.store_failures == 1
 
 
-async def test_an_error_of_the_engine_is_not_acknowledged_either(start: Starter, broken: Broken) -> None:
-    rig = await start(always(REPLY, faults=Faults(status=400)))
-    assert (await rig.ask()).status == 503
+@pytest.mark.parametrize("fault", [Faults(status=400), Faults(status=500), Faults(refuse=True)], ids=str)
+async def test_an_error_of_the_engine_is_not_acknowledged_either(start: Starter, broken: Broken, fault: Faults) -> None:
+    rig = await start(always(REPLY, faults=fault))
+    answer = await rig.ask()
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    assert rig.parts.stats.store_failures == 1
 
 
 async def test_no_answer_of_the_store_is_a_failure(start: Starter, silent: None) -> None:
