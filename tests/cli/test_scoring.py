@@ -130,13 +130,11 @@ def test_an_embedding_that_fails_is_said(body: str, said: str) -> None:
 
 
 def test_a_reward_that_is_none_is_refused_with_its_session(polarproxy: Command, db: str) -> None:
-    for value in ("nan", "inf", "-inf"):
+    for value in ("nan", "inf", "-inf", "1e300"):
         done = polarproxy("reward", "set", "good", value, "--db", db)
         assert (done.code, "session good: reward is" in done.err) == (2, True)
     for bad in ("true", "1e999", "null", '"1"'):
         Path("scores.jsonl").write_text(f'{{"session_id": "good", "aggregate_reward_score": {bad}}}\n')
         done = polarproxy("reward", "import", "scores.jsonl", "--db", db)
         assert (done.code, "session 'good'" in done.out or "session good" in done.out) == (1, True), (bad, done)
-    polarproxy("reward", "set", "good", "1e300", "--db", db)
-    done = polarproxy("export", "--out", "rows.jsonl", "--db", db)
-    assert (done.code, "session good has the reward 1e+300, which is too large for grpo" in done.err) == (2, True)
+    assert polarproxy("export", "--out", "rows.jsonl", "--db", db).code == 0
