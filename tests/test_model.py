@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from polarproxy.errors import InvalidValue
 from polarproxy.model import ComponentKind, Logprobs, Reward, RewardComponent, Session, TokenIds, TurnReward
+from polarproxy.model.plurals import counted
 from tests.trajectory.build import Said, call
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=8)
@@ -108,3 +109,9 @@ def test_what_can_be_trained_by_is_a_finite_float32(value: float) -> None:
                 reward.require_trainable()
     watched = Reward(0.0, (RewardComponent("ns", value, ComponentKind.METRIC),))
     assert watched.require_trainable() is watched
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls")])
+def test_one_of_a_thing_is_not_several(number: int, text: str) -> None:
+    assert counted(number, "call") == text
+    assert counted(number, "batch", "batches") == f"{number} {'batch' if number == 1 else 'batches'}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from polarproxy.errors import InvalidValue
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ def bins(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
         length = len(sample.token_ids)
         if length > max_tokens:
             raise InvalidValue(
-                f"branch {sample.branch_index} of session {sample.session_id} has {length} tokens,"
+                f"branch {sample.branch_index} of session {sample.session_id} has {counted(length, 'token')},"
                 f" a sequence holds {max_tokens}"
             )
         fitting = [place for place, left in enumerate(room) if left >= length]

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from polarproxy.batch.sample import MIXED_MODELS
 from polarproxy.cli.output import console, errors, print_table
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,17 +89,17 @@ def print_account(account: Account, files: list[Path]) -> None:
         console.print(Text(f"! {sign}", style="yellow"))
     if account.unfaithful_rows:
         console.print(
-            f"[yellow]{account.unfaithful_rows} rows are not faithful: {account.off_context_tokens} trained tokens were"
-            f" sampled in another context than the one in the row[/yellow]"
+            f"[yellow]not faithful: {counted(account.unfaithful_rows, 'row')} with"
+            f" {counted(account.off_context_tokens, 'trained token')} sampled in another context than the row's[/yellow]"
         )
     if len(account.models) > 1:
         names = ", ".join(sorted(account.models))
         console.print(Text(f"the rows are of several models ({names}); --model trains one of them", style="yellow"))
     if MIXED_MODELS in account.refused_rows:
-        said = "rows were sampled by more than one model; each trains the one that sampled most, the others are context"
-        console.print(f"[yellow]{account.refused_rows[MIXED_MODELS]} {said}[/yellow]")
+        said = "sampled by more than one model, of which the one that sampled most is trained, the others are context"
+        console.print(f"[yellow]{counted(account.refused_rows[MIXED_MODELS], 'row')} {said}[/yellow]")
     if account.refused:
-        said = "rows had turns refused; `polarproxy verify` names the calls, --no-strict keeps them"
-        console.print(f"[yellow]{account.refused} {said}[/yellow]")
+        said = "had turns refused; `polarproxy verify` names the calls, --no-strict keeps them"
+        console.print(f"[yellow]{counted(account.refused, 'row')} {said}[/yellow]")
     if not account.rows:
         console.print("[yellow]no rows: every session is left out, for the reasons above[/yellow]")

@@ -16,6 +16,7 @@ from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.upkeep import size_text
 from polarproxy.errors import BadArchive, BadSettings
 from polarproxy.export.atomic import whole_file
+from polarproxy.model.plurals import counted
 from polarproxy.store.archiving import chosen_sessions, import_sessions, survey, write_sessions
 from polarproxy.store.copying import Copied, Count, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
 from polarproxy.store.database import open_database, parse_url, sqlite_file
@@ -58,7 +59,7 @@ def export_archive(
     if as_json:
         print_json({"file": str(out), "sessions": len(ids), "bytes": size})
     else:
-        console.print(f"{len(ids)} sessions are in {out} ({size_text(size)})", markup=False)
+        console.print(f"{out} holds {counted(len(ids), 'session')} ({size_text(size)})", markup=False)
 
 
 def import_archive(
@@ -83,7 +84,7 @@ def import_archive(
     if as_json:
         print_json({"imported": sorted(found.new), "already_there": found.known})
     else:
-        console.print(f"{len(found.new)} sessions imported, {found.known} were there already")
+        console.print(f"{counted(len(found.new), 'session')} imported, {found.known} there already")
 
 
 def migrate(
@@ -149,7 +150,7 @@ def _print_copied(copied: Sequence[Copied], counts: Sequence[Count], as_json: bo
     print_table("rows", ("table", "here", "there", ""), rows)
     if failed:
         shown = [(one.session_id, one.outcome, one.why) for one in failed[:_SHOWN]]
-        print_table(f"{len(failed)} sessions that are not the same in both", ("session", "outcome", "why"), shown)
+        print_table(f"not the same in both: {counted(len(failed), 'session')}", ("session", "outcome", "why"), shown)
     summary = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()) or "no sessions"
     console.print(f"{summary}; digest of what is the same in both: {digest}")
 

@@ -16,6 +16,7 @@ from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuilt
 from polarproxy.cli.spelling import Tokenizer, marked, spell, spellings
 from polarproxy.model import FallbackReason
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,7 @@ def list_calls(
         )
         for call in found
     ]
-    print_table(f"{len(found)} calls", columns, rows, spare=("model", "finish", "session"))
+    print_table(f"{counted(len(found), 'call')}", columns, rows, spare=("model", "finish", "session"))
 
 
 @app.command("show")

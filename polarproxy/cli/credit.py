@@ -16,6 +16,7 @@ from polarproxy.cli.plots import write_plots
 from polarproxy.cli.recipes import known_recipes
 from polarproxy.credit.collapse import Collapse, Observed, observe, observed
 from polarproxy.credit.rollouts import of_trajectory, trained_turns
+from polarproxy.model.plurals import counted
 from polarproxy.trajectory.rebuilt import rebuild
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _print(found: Collapse) -> None:
         (one.group_id, one.scored, one.unscored, _short(one.mean), _short(one.std), "none" if one.flat else None)
         for one in found.groups
     ]
-    print_table(f"{len(groups)} groups", ("group", "scored", "unscored", "mean", "std", "spread"), groups)
+    print_table(f"{counted(len(groups), 'group')}", ("group", "scored", "unscored", "mean", "std", "spread"), groups)
     components = [
         (
             one.name,
@@ -85,7 +86,7 @@ def _print(found: Collapse) -> None:
         for one in found.components
     ]
     columns = ("component", "sessions", "mean", "std within groups", "share of variance", "flags")
-    print_table(f"{len(components)} components", columns, components)
+    print_table(f"{counted(len(components), 'component')}", columns, components)
     trends = [
         (one.name, _short(one.first_half), _short(one.second_half), _short(one.correlation), one.verdict)
         for one in found.trends

@@ -9,6 +9,7 @@ from polarproxy.cli.opening import Db, Json, database_url, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.spool import app as spool
 from polarproxy.cli.upkeep import prune, stats
+from polarproxy.model.plurals import counted
 from polarproxy.store.database import open_database
 from polarproxy.store.migrate import upgrade as upgrade_database
 from polarproxy.store.revisions import current as current_revision
@@ -63,8 +64,10 @@ def verify(db: Db = None, as_json: Json = False) -> None:
     if as_json:
         print_json({"sessions": sessions, "damaged": [{"where": d.where, "what": d.what} for d in damages]})
     elif damages:
-        print_table(f"{len(damages)} damaged records", ("where", "what"), [(d.where, d.what) for d in damages])
+        print_table(
+            f"{counted(len(damages), 'damaged record')}", ("where", "what"), [(d.where, d.what) for d in damages]
+        )
     else:
-        console.print(f"{sessions} sessions verified, nothing is damaged")
+        console.print(f"{counted(sessions, 'session')} verified, nothing is damaged")
     if damages:
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ from polarproxy.cli.opening import Json
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import harness_cache, known_harnesses
 from polarproxy.errors import HarnessNotInstalled, RuntimeFailed
+from polarproxy.model.plurals import counted
 from polarproxy.rollout.installing import install as install_harness
 from polarproxy.rollout.recipes import Harness, named
 from polarproxy.rollout.runtimes.opening import best_runtime
@@ -165,7 +166,7 @@ def _print_check(told: dict[str, Any]) -> None:
         left = ", ".join(f"{count} {reason}" for reason, count in told["left_out"].items())
         told_of = (
             f"{told['version']} in {told['runtime']}, {told['seconds']} s; calls: {calls}; {told['trained_tokens']:,} tokens"
-            f" to train on in {told['branches']} branches{'; left out: ' + left if left else ''}"
+            f" to train on in {counted(told['branches'], 'branch', 'branches')}{'; left out: ' + left if left else ''}"
         )
     else:
         told_of = "could not be run"

@@ -16,6 +16,7 @@ from polarproxy.cli.opening import Db, Json
 from polarproxy.cli.output import console, errors, print_json
 from polarproxy.cli.recipes import harness_cache, known_harnesses
 from polarproxy.errors import BadSettings
+from polarproxy.model.plurals import counted
 from polarproxy.rollout.installing import install
 from polarproxy.rollout.recipes import named
 from polarproxy.rollout.runtimes.opening import best_runtime
@@ -120,8 +121,9 @@ def _print_run(done: Done, db: str, as_json: bool) -> None:
         console.print(Text(outcome.answer))
     changed = done.patch.count(b"diff --git ")
     errors.print(
-        f"{outcome.status}: {len(done.calls)} calls in {outcome.ended.seconds:.1f} s, {changed} files changed; session"
-        f" {done.session.session_id} in {db}"
+        f"{outcome.status}: {counted(len(done.calls), 'call')} in {outcome.ended.seconds:.1f} s,"
+        f" {counted(changed, 'file')} changed; session {done.session.session_id} in {db}",
+        markup=False,
     )
     if outcome.problem:
         errors.print(Text(outcome.problem, style="red"))

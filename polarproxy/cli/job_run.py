@@ -15,6 +15,7 @@ from polarproxy.cli.progress import Progress
 from polarproxy.cli.rollouts import RolloutService, admin_key, pools_for, served
 from polarproxy.cli.runner import running_proxy
 from polarproxy.errors import BadSettings, HarnessNotInstalled, StoreConflict
+from polarproxy.model.plurals import counted
 from polarproxy.rollout.jobs.planning import plan
 from polarproxy.rollout.jobs.tally import Tally, tally
 from polarproxy.settings import Settings
@@ -113,7 +114,9 @@ class _Run:
         actors = await asyncio.to_thread(start_nodes, nodes, setup)
         executor = RayExecutor(actors, setup, self._service.gateway)
         self._service.spread(executor)
-        errors.print(f"{len(actors)} nodes, with {self._job.run.rollouts} rollouts each", markup=False)
+        errors.print(
+            f"{counted(len(actors), 'node')}, with {counted(self._job.run.rollouts, 'rollout')} each", markup=False
+        )
         return executor
 
     async def run(self) -> bool:

@@ -19,6 +19,7 @@ from polarproxy.cli.opening import Db, Json, Merge, database_url
 from polarproxy.cli.output import console, print_json
 from polarproxy.errors import BadSettings, BatchTaken, PushFailed
 from polarproxy.export.desk import Wanted, checked
+from polarproxy.model.plurals import counted
 from polarproxy.settings import read_base_url
 from polarproxy.store.database import open_database
 from polarproxy.store.revisions import require_current
@@ -162,7 +163,7 @@ def push(
             _deliver(trainer, counter, wanted, lease)
             batches, rows = batches + 1, rows + lease.rows
             if not as_json:
-                console.print(f"batch {lease.batch_id}: {lease.rows} rows")
+                console.print(f"batch {lease.batch_id}: {counted(lease.rows, 'row')}")
         waiting = counter.waiting(wanted)
     except KeyboardInterrupt:
         waiting = counter.waiting(wanted)
@@ -172,8 +173,8 @@ def push(
         print_json({"batches": batches, "rows": rows, "groups_waiting": waiting})
         return
     console.print(
-        f"{batches} batches with {rows} rows were taken; of the other groups {waiting.ready} are complete, {waiting.open} have"
-        f" open sessions, {waiting.unrewarded} wait for rewards, {waiting.small} are too small"
+        f"taken: {counted(batches, 'batch', 'batches')} with {counted(rows, 'row')}; other groups: {waiting.ready} complete,"
+        f" {waiting.open} with open sessions, {waiting.unrewarded} without rewards, {waiting.small} too small"
     )
 
 

@@ -15,6 +15,7 @@ from polarproxy.cli.recipes import known_recipes
 from polarproxy.errors import BadReply, BadSettings, EngineFailed
 from polarproxy.export.collect import Collection
 from polarproxy.export.options import NO_CREDIT, Options
+from polarproxy.model.plurals import counted
 from polarproxy.proxy.rescore import Bar, RowScore, control_differs, score_row
 from polarproxy.proxy.upstream import Upstream
 
@@ -130,9 +131,9 @@ def print_rescored(found: Rescored) -> None:
     columns = ("session", "rows", "tokens compared", "beyond tolerance", "worst difference", "not compared")
     print_table(f"scored again by {found.upstream}, merge rule {found.merge}", columns, lines[:_SHOWN])
     if len(lines) > _SHOWN:
-        console.print(f"and {len(lines) - _SHOWN} more sessions; --json lists all")
+        console.print(f"and {counted(len(lines) - _SHOWN, 'more session')}; --json lists all")
     for reason, count in sorted(_reasons(found.rows).items()):
-        console.print(f"{count} trained tokens were not compared: {reason}", markup=False)
+        console.print(f"not compared: {counted(count, 'trained token')}, {reason}", markup=False)
     console.print(_verdict(found), style="green" if found.sound else "yellow", markup=False)
 
 

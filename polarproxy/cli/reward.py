@@ -16,6 +16,7 @@ from polarproxy.cli.reward_recompute import recompute
 from polarproxy.cli.reward_turns import check_calls, unmatched
 from polarproxy.errors import BadReward, InvalidValue
 from polarproxy.model import ComponentKind, Reward, RewardComponent, TurnReward
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from polarproxy.store.rewards import SetReward
@@ -96,7 +97,7 @@ def list_rewards(
         return
     columns = ("session", "created (UTC)", "reward", "counts", "components", "turns", "spec")
     rows = [_row(given, counts=session_id is None or given is found[-1]) for given in found]
-    print_table(f"{len(rows)} rewards", columns, rows, spare=("spec", "turns"))
+    print_table(f"{counted(len(rows), 'reward')}", columns, rows, spare=("spec", "turns"))
 
 
 def _row(given: SetReward, *, counts: bool) -> tuple[object, ...]:

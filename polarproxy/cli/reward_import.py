@@ -17,6 +17,7 @@ from polarproxy.cli.recipes import known_recipes
 from polarproxy.cli.reward_turns import check_calls, unmatched
 from polarproxy.credit.given import GivenReward
 from polarproxy.errors import UNREADABLE, BadReward
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -182,14 +183,18 @@ def _print(
     _print_lines(console, file, wrong)
     _print_lines(errors, file, idle, "yellow")
     if wrong:
-        console.print(f"nothing was imported: {len(wrong)} of {len(wrong) + len(given)} lines are wrong")
+        console.print(
+            f"nothing was imported: {len(wrong)} of {counted(len(wrong) + len(given), 'line')} cannot be used"
+        )
     else:
         what = "can be imported" if dry_run else "imported"
-        console.print(f"{len(given)} rewards of {len({name for name, _ in given})} sessions {what}")
+        console.print(
+            f"{counted(len(given), 'reward')} of {counted(len({name for name, _ in given}), 'session')} {what}"
+        )
 
 
 def _print_lines(where: Console, file: Path, lines: list[tuple[int, str]], style: str = "") -> None:
     for number, text in lines[:_SHOWN]:
         where.print(Text(f"{file}, line {number}: {text}", style=style))
     if len(lines) > _SHOWN:
-        where.print(f"… and {len(lines) - _SHOWN} more such lines", style=style)
+        where.print(f"… and {counted(len(lines) - _SHOWN, 'more such line')}", style=style)

@@ -15,6 +15,7 @@ from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.reward_spec import SpecFile, load_spec
 from polarproxy.cli.transcripts import Transcriber
 from polarproxy.errors import BadReward, JudgeFailed
+from polarproxy.model.plurals import counted
 from polarproxy.rollout.judging import Judges
 from polarproxy.rollout.runtimes.folder import sweep
 
@@ -117,12 +118,12 @@ def _print(outcomes: Sequence[Outcome], spec: str, *, dry_run: bool, as_json: bo
         )
         for one in outcomes
     ]
-    print_table(f"{len(rows)} sessions, spec {spec}", ("session", "state", "was", "is", "components"), rows)
+    print_table(f"{counted(len(rows), 'session')}, spec {spec}", ("session", "state", "was", "is", "components"), rows)
     for one in outcomes:
         if one.error is not None:
             console.print(Text(f"{one.session.session_id}: {one.error}"))
     new = sum(one.state == "new" for one in outcomes)
-    console.print(f"{new} rewards {'would be appended' if dry_run else 'appended'}")
+    console.print(f"{counted(new, 'reward')} {'would be appended' if dry_run else 'appended'}")
 
 
 def _as_json(one: Outcome) -> dict[str, object]:

@@ -13,6 +13,7 @@ from polarproxy.cli.reward_recompute import append_new, judge_all
 from polarproxy.cli.reward_spec import spec_for_export
 from polarproxy.errors import BadExport
 from polarproxy.model import SessionStatus
+from polarproxy.model.plurals import counted
 from polarproxy.rollout.judging import Judges
 
 if TYPE_CHECKING:
@@ -54,21 +55,23 @@ def score(repository: Repository, file: Path | None, options: Options) -> None:
     failed = [one for one in outcomes if one.error is not None]
     if failed:
         told = "; ".join(f"session {one.session.session_id}: {one.error}" for one in failed[:_SHOWN])
-        raise BadExport(f"{len(failed)} sessions could not be judged, so that nothing was stored or exported: {told}")
+        raise BadExport(
+            f"{counted(len(failed), 'session')} could not be judged, so that nothing was stored or exported: {told}"
+        )
     append_new(repository, outcomes)
     _tell(
         sum(one.state == "new" for one in outcomes),
-        f"sessions were judged by spec {spec.digest}; their rewards are stored",
+        f"judged by spec {spec.digest}; what came out is stored",
     )
     if file is None:
         others = sum(one.reward is not None and one.reward.spec != spec.digest for one in sessions)
         _tell(
             others,
-            "sessions keep a reward of another origin than [reward] in polarproxy.toml; --reward judges them again",
+            "with a reward of another origin than [reward] in polarproxy.toml, which stays; --reward judges again",
         )
-        _tell(len(unscored) - len(closed), "sessions are open and were not judged; close them, or use --reward")
+        _tell(len(unscored) - len(closed), "still open and not judged; close first, or use --reward")
 
 
 def _tell(count: int, what: str) -> None:
     if count:
-        errors.print(Text(f"{count} {what}"))
+        errors.print(Text(f"{counted(count, 'session')} {what}"))

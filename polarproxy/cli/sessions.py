@@ -11,6 +11,7 @@ from polarproxy.cli.facts import counts_in_words, session_facts
 from polarproxy.cli.opening import Db, Json, narrowed, open_repository
 from polarproxy.cli.output import console, print_json, print_table
 from polarproxy.cli.recipes import rebuilt
+from polarproxy.model.plurals import counted
 
 app = typer.Typer(no_args_is_help=True, help="Rollouts as recorded.")
 
@@ -45,7 +46,7 @@ def list_sessions(
         )
         for entry in listed
     ]
-    print_table(f"{len(listed)} sessions", columns, rows, spare=("harness", "created (UTC)", "status"))
+    print_table(f"{counted(len(listed), 'session')}", columns, rows, spare=("harness", "created (UTC)", "status"))
     if len(listed) < len(found):
         console.print("there are older ones; --limit 0 shows all")
 
@@ -86,5 +87,5 @@ def show_session(session_id: str, db: Db = None, as_json: Json = False) -> None:
         )
         for call in calls
     ]
-    print_table(f"{len(calls)} calls", columns, rows, spare=("finish",))
+    print_table(f"{counted(len(calls), 'call')}", columns, rows, spare=("finish",))
     console.print(f"`polarproxy trajectories show {session_id}` shows what is trained, and why")

@@ -17,6 +17,7 @@ from polarproxy.cli.opening import Db, Json
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.cli.upkeep import size_text
 from polarproxy.errors import BadSettings, BadSpool
+from polarproxy.model.plurals import counted
 from polarproxy.store.arrivals import arrivals_of
 from polarproxy.store.database import name_of, open_database
 from polarproxy.store.draining import Drainer
@@ -84,10 +85,10 @@ def verify(folder: _Folder = None, as_json: Json = False) -> None:
         print_json({"files": len(found), "bad": [asdict(one) for one in bad], "torn": torn})
     elif bad:
         rows = [(one.name, one.problem or f"{one.unreadable_bytes} bytes are no whole record") for one in bad]
-        print_table(f"{len(bad)} files are not as they were written", ("file", "what"), rows)
+        print_table(f"not as written: {counted(len(bad), 'file')}", ("file", "what"), rows)
     else:
         records = sum(one.sessions + one.calls + one.facts for one in found)
-        console.print(f"{records} records in {len(found)} files verified, nothing is damaged")
+        console.print(f"{counted(records, 'record')} in {counted(len(found), 'file')} verified, nothing is damaged")
     if torn and not as_json:
         console.print(f"torn ends that were cut off earlier: {', '.join(torn)}", markup=False)
     if bad:
@@ -134,11 +135,13 @@ def _drained(place: Path, engine: Engine, database: str | None) -> bool:
     finally:
         writer.close()
         spool.close()
-    console.print(f"{stored} records of {place} stored", markup=False)
+    console.print(f"{counted(stored, 'record')} of {place} stored", markup=False)
     for refusal in spool.refused:
         errors.print(f"refused: {refusal.why}", markup=False)
     if len(spool):
-        errors.print(f"{len(spool)} are left, the database does not take them: {writer.trouble}", markup=False)
+        errors.print(
+            f"left: {counted(len(spool), 'record')} that the database does not take: {writer.trouble}", markup=False
+        )
     if spool.torn:
         errors.print(f"{spool.torn} bytes at the end of {place} are no whole record; see its {TORN} file", markup=False)
     if spool.damaged:

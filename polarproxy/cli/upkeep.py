@@ -13,6 +13,7 @@ from rich.progress import Progress
 from polarproxy.cli.opening import Db, Json, database_url
 from polarproxy.cli.output import console, errors, print_json, print_table
 from polarproxy.errors import BadSettings
+from polarproxy.model.plurals import counted
 from polarproxy.store.database import open_database
 from polarproxy.store.prune import Freed, Rule, free_bytes, preview, vacuum
 from polarproxy.store.prune import prune as prune_sessions
@@ -124,7 +125,9 @@ def _ask(expected: Freed) -> None:
     if not errors.is_terminal:
         raise BadSettings("nothing was removed: say --yes, or --dry-run to see what would go")
     sessions, size = expected.sessions, size_text(expected.bytes)
-    typer.confirm(f"Remove {sessions} sessions with {expected.calls} calls, {size}?", abort=True, err=True)
+    typer.confirm(
+        f"Remove {counted(sessions, 'session')} with {counted(expected.calls, 'call')}, {size}?", abort=True, err=True
+    )
 
 
 def _print_freed(freed: Freed, title: str, as_json: bool) -> None:

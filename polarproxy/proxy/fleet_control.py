@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from polarproxy.errors import UNREADABLE, BadRequest, BadSettings, EngineUnreachable, NotFound, UpstreamInUse
+from polarproxy.model.plurals import counted
 from polarproxy.proxy.http.origin import Origin
 from polarproxy.settings import read_upstream
 from polarproxy.store.roster import UpstreamState
@@ -86,7 +87,9 @@ async def remove_upstream(parts: Parts, http: web.Request) -> web.Response:
     if not forced and not member.draining:
         raise UpstreamInUse(f"{member.name} takes calls; drain it first (?force=true breaks off {busy} under way)")
     if not forced and busy:
-        raise UpstreamInUse(f"{member.name} is busy with {busy} calls; wait for them (?force=true breaks them off)")
+        raise UpstreamInUse(
+            f"{member.name} is busy with {counted(busy, 'call')}; wait for the end (?force=true breaks off what is under way)"
+        )
     await parts.muster.change(member.name, UpstreamState.CUT if forced else UpstreamState.REMOVED)
     return _json(parts, list(parts.fleet.members))
 

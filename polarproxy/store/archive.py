@@ -15,6 +15,7 @@ import zstandard
 
 from polarproxy import __version__
 from polarproxy.errors import UNREADABLE, BadArchive
+from polarproxy.model.plurals import counted
 from polarproxy.store import codec
 from polarproxy.store.entries import CallEntry, SessionEntry
 
@@ -174,5 +175,5 @@ class _Reader:
         """The next bytes; the stream gives fewer than were asked for only at its end."""
         data = self._stream.read(size)
         if len(data) != size:
-            raise BadArchive(f"{self._path} ends too early: it was cut off after {self._records} records")
+            raise BadArchive(f"{self._path} ends too early: it was cut off after {counted(self._records, 'record')}")
         return data

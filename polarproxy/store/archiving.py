@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from polarproxy.errors import BadArchive, NotFound, StoreConflict
+from polarproxy.model.plurals import counted
 from polarproxy.store.archive import ArchiveWriter, TextsEntry, read_archive
 from polarproxy.store.checking import check_call, check_session
 from polarproxy.store.entries import (
@@ -183,4 +184,6 @@ def _calls(session: SessionEntry, waiting: Iterator[Record]) -> Iterator[CallEnt
         found += 1
         yield record
     if found != session.calls:
-        raise BadArchive(f"session {session.session_id} has {session.calls} calls, the archive holds {found}")
+        raise BadArchive(
+            f"session {session.session_id} has {counted(session.calls, 'call')}, the archive holds {found}"
+        )

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from polarproxy.errors import StoreUnavailable
+from polarproxy.model.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,7 +62,7 @@ class Inbox(Generic[T]):
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             if self.full:
-                raise StoreUnavailable(f"{self.size} calls are waiting to be stored")
+                raise StoreUnavailable(f"too much waits to be stored: {counted(self.size, 'call')}")
             self._queue.put((item, done))
             if 0 < self._wanted <= self._queue.qsize():
                 self._enough.set()

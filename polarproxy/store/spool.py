@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polarproxy.errors import DamagedRecord
+from polarproxy.model.plurals import counted
 from polarproxy.store.items import NewCall
 from polarproxy.store.spool_files import SUFFIX, AppendFile, ReadFile
 from polarproxy.store.spool_index import Held, Index, Refusal
@@ -85,10 +86,12 @@ class Spool:
         """What somebody should know of it, in words."""
         found = []
         if self.away:
-            found.append(f"the database is away; {len(self)} records wait for it in the spool {self.folder}")
+            found.append(
+                f"the database is away; waiting for it: {counted(len(self), 'record')} in the spool {self.folder}"
+            )
         if self.refused:
             found.append(
-                f"the database refuses {len(self.refused)} records of the spool {self.folder}, which keeps them"
+                f"the database refuses {counted(len(self.refused), 'record')} of the spool {self.folder}, which keeps them"
             )
         if self.torn:
             found.append(f"{self.torn} bytes in the spool {self.folder} were no whole records; they are kept there")

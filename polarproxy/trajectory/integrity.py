@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polarproxy.model import CallStatus, FinishReason, LogprobsMode
+from polarproxy.model.plurals import counted
 from polarproxy.trajectory.constraints import constraints
 from polarproxy.trajectory.eligibility import SENTINEL, TOP_LOGPROB
 
@@ -126,11 +127,11 @@ def _usage(call: Call) -> Iterator[Finding]:
         return
     sampled = sum(len(completion.token_ids) for completion in call.completions)
     if call.usage.completion_tokens != sampled:
-        said = f"the engine counted {call.usage.completion_tokens} sampled tokens, {sampled} ids are recorded"
+        said = f"the engine counted {counted(call.usage.completion_tokens, 'sampled token')}, recorded: {sampled}"
         yield Finding(Code.USAGE_COMPLETION, call.call_id, said)
     prompt = call.prompt_token_ids
     if prompt is not None and call.usage.prompt_tokens != len(prompt):
-        said = f"the engine counted {call.usage.prompt_tokens} prompt tokens, {len(prompt)} ids are recorded"
+        said = f"the engine counted {counted(call.usage.prompt_tokens, 'prompt token')}, recorded: {len(prompt)}"
         yield Finding(Code.USAGE_PROMPT, call.call_id, said)
 
 
@@ -139,11 +140,11 @@ def _logprobs(call: Call, completion: Completion) -> Iterator[Finding]:
     if not count:
         return
     if completion.logprobs is None:
-        said = f"{count} sampled tokens without log-probabilities"
+        said = f"{counted(count, 'sampled token')} without log-probabilities"
         yield Finding(Code.NO_LOGPROBS, call.call_id, said, completion.index)
         return
     if len(completion.logprobs) != count:
-        said = f"{len(completion.logprobs)} log-probabilities for {count} sampled tokens"
+        said = f"log-probabilities: {len(completion.logprobs)}, for {counted(count, 'sampled token')}"
         yield Finding(Code.LOGPROB_COUNT, call.call_id, said, completion.index)
     for code, places in _bad_values(completion.logprobs):
         if places.size:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.model import TOKEN_BYTES, CallKind
+from polarproxy.model.plurals import counted
 from polarproxy.trajectory.integrity import Code, Finding, Severity, check_calls
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _prefixes(branch: Branch) -> Iterator[Finding]:
         whole = branch.token_ids.raw
         start, stop = TOKEN_BYTES * turn.start, TOKEN_BYTES * turn.stop
         if turn.off_context:
-            said = f"row {branch.index} trains {turn.stop - turn.start} tokens in another context than their own"
+            said = f"row {branch.index} trains {counted(turn.stop - turn.start, 'token')} in another context than their own"
             yield Finding(Code.UNFAITHFUL, call_id, said, choice)
         elif whole[:start] != turn.node.prompt.raw:
             yield Finding(Code.PREFIX_BROKEN, call_id, f"row {branch.index} has another context before it", choice)

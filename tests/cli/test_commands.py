@@ -46,7 +46,7 @@ def test_sessions_are_listed(polarproxy: Command, db: str) -> None:
 def test_the_list_can_be_narrowed(polarproxy: Command, db: str, options: list[str], count: int) -> None:
     assert len(polarproxy("sessions", "list", "--db", db, "--json", *options).json) == count
     out = polarproxy("sessions", "list", "--db", db, *options).out
-    assert f"{count} sessions" in out
+    assert ("1 session\n" if count == 1 else f"{count} sessions\n") in out
     assert ("--limit 0 shows all" in out) == (count == 1)
 
 

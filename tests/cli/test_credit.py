@@ -20,7 +20,7 @@ def test_a_report(polarproxy: Command, db: str) -> None:
     assert (group["group_id"], group["scored"], group["mean"], group["flat"]) == ("g", 2, 0.5, False)
     assert [one["name"] for one in done.json["components"]] == ["tests"]
     shown = polarproxy("credit", "report", "--db", db)
-    assert (shown.code, "1 groups" in shown.out, "no sign of collapse" in shown.out) == (0, True, True)
+    assert (shown.code, "1 group" in shown.out, "no sign of collapse" in shown.out) == (0, True, True)
 
 
 def test_a_collapse_is_something_wrong(polarproxy: Command, db: str) -> None:

@@ -95,7 +95,7 @@ def test_sessions_go_through_an_archive(polarproxy: Command, db: str, other: str
     taken = polarproxy("db", "import", "run.polar", "--db", other, "--json").json
     assert taken == {"imported": ["bad", "good"], "already_there": 0}
     assert everything(other) == everything(db)
-    assert "0 sessions imported, 2 were there already" in polarproxy("db", "import", "run.polar", "--db", other).out
+    assert "0 sessions imported, 2 there already" in polarproxy("db", "import", "run.polar", "--db", other).out
     assert polarproxy("db", "verify", "--db", other).code == 0
 
 
@@ -107,7 +107,7 @@ def test_which_sessions_must_be_said_once(polarproxy: Command, db: str) -> None:
     assert polarproxy("db", "export", "run.polar", "--group", "nothing", "--db", db).code == 2
     assert not Path("run.polar").exists()
     done = polarproxy("db", "export", "run.polar", "--session", "good", "--session", "bad", "--db", db)
-    assert "2 sessions are in run.polar" in done.out
+    assert "run.polar holds 2 sessions" in done.out
 
 
 def test_a_file_is_not_replaced_unasked(polarproxy: Command, db: str) -> None:

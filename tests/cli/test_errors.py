@@ -196,7 +196,7 @@ async def test_serving_ends_in_order_when_it_is_told_to(number: signal.Signals) 
         code, out, err = await ended(process)
     assert (code, "stopping" in out, err) == (0, True, "")
     verified = await ended(await program("db", "verify", "--db", "sqlite:///served.db"))
-    assert (verified[0], "1 sessions verified" in verified[1]) == (0, True)
+    assert (verified[0], "1 session verified" in verified[1]) == (0, True)
 
 
 MESSAGES = [{"role": "user", "content": "hi"}]

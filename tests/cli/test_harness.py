@@ -113,7 +113,7 @@ def test_a_run_works_on_a_copy_and_gives_its_patch(polarproxy: Command, tmp_path
     ended = polarproxy("harness", "run", "shell", *arguments, "--upstream", "http://127.0.0.1:9")
     assert (ended.code, ended.out) == (0, "done\n"), ended
     assert "completed: 0 calls" in ended.err
-    assert "1 files changed" in ended.err
+    assert "1 file changed" in ended.err
     assert (work / "a.txt").read_text() == "one\n"
     subprocess.run(["git", "apply", str(patch)], cwd=work, check=True)
     assert (work / "a.txt").read_text() == "one\ntwo\n"

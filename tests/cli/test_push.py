@@ -80,7 +80,7 @@ def test_what_is_complete_is_sent_once(polarproxy: Command, db: str, closed: Lea
         first = polarproxy("push", "--to", there.url, "--db", db, "--key", "secret")
         second = polarproxy("push", "--to", there.url, "--db", db, "--json")
     assert (first.code, second.code) == (0, 0), first.err
-    assert "1 batches with 2 rows were taken" in first.out
+    assert "taken: 1 batch with 2 rows" in first.out
     assert second.json == {
         "batches": 0,
         "rows": 0,
@@ -97,7 +97,7 @@ def test_open_sessions_are_not_sent(polarproxy: Command, db: str) -> None:
     with trainer(lambda _: 200) as there:
         done = polarproxy("push", "--to", there.url, "--db", db)
     assert (done.code, there.got) == (0, [])
-    assert "1 have open sessions" in done.out.replace("\n", " ")
+    assert "1 with open sessions" in done.out.replace("\n", " ")
 
 
 def test_a_trainer_that_stumbles_gets_the_same_batch_again(polarproxy: Command, db: str, closed: Leases) -> None:

@@ -43,7 +43,7 @@ def test_sessions_are_judged_by_what_was_said(polarproxy: Command, db: str) -> N
 
 def test_a_dry_run_appends_nothing(polarproxy: Command, db: str) -> None:
     done = polarproxy("reward", "recompute", "--reward", written(CORRECT), "--session", "good", "--dry-run", "--db", db)
-    assert (done.code, "1 rewards would be appended" in done.out) == (0, True)
+    assert (done.code, "1 reward would be appended" in done.out) == (0, True)
     assert len(polarproxy("reward", "list", "good", "--db", db, "--json").json) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from polarproxy.cli.crediting import similarity
 from polarproxy.credit.similarity import ngram_cosine
 from polarproxy.errors import BadExport
-from polarproxy.model import SessionStatus
+from polarproxy.model import Reward, SessionStatus
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
 from tests.cli.command import Command
@@ -51,7 +51,7 @@ def unscored(db: str, tmp_path: Path) -> str:
 def test_a_file_judges_all_that_is_exported(polarproxy: Command, db: str) -> None:
     Path("spec.toml").write_text(SPEC)
     done = polarproxy("export", "--out", "rows.jsonl", "--reward", "spec.toml", "--db", db)
-    assert (done.code, "2 sessions were judged by spec" in done.err) == (0, True)
+    assert (done.code, "2 sessions judged by spec" in done.err) == (0, True)
     assert rewards() == {"good": 0.75, "bad": 0.25}
     report = json.loads(Path("rows.jsonl.report.json").read_text())
     assert list(report["reward_version"]["specs"].values()) == [2]
@@ -70,12 +70,12 @@ def test_the_settings_judge_what_is_closed_and_has_no_reward(polarproxy: Command
     Path("polarproxy.toml").write_text(SPEC)
     close(unscored, "good")
     done = polarproxy("export", "--out", "rows.jsonl", "--db", unscored)
-    assert "1 sessions were judged" in done.err
-    assert "1 sessions are open and were not judged" in done.err
+    assert "1 session judged" in done.err
+    assert "1 session still open and not judged" in done.err
     assert rewards() == {"good": 0.75}
     polarproxy("reward", "set", "bad", "0.5", "--db", unscored)
     done = polarproxy("export", "--out", "rows.jsonl", "--db", unscored)
-    assert "1 sessions keep a reward of another origin" in done.err
+    assert "1 session with a reward of another origin" in done.err
     assert rewards() == {"good": 0.75, "bad": 0.5}
 
 
@@ -138,3 +138,8 @@ def test_a_reward_that_is_none_is_refused_with_its_session(polarproxy: Command, 
         done = polarproxy("reward", "import", "scores.jsonl", "--db", db)
         assert (done.code, "session 'good'" in done.out or "session good" in done.out) == (1, True), (bad, done)
     assert polarproxy("export", "--out", "rows.jsonl", "--db", db).code == 0
+    engine = open_database(db)
+    Repository(engine).add_reward("good", Reward(1e300))
+    engine.dispose()
+    done = polarproxy("export", "--out", "rows.jsonl", "--db", db)
+    assert (done.code, "session good has the reward 1e+300, which is too large for grpo" in done.err) == (2, True)

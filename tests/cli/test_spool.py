@@ -71,7 +71,7 @@ def test_nothing(polarproxy: Command, db: str, tmp_path: Path) -> None:
 
 def test_verify(polarproxy: Command, spool: Path) -> None:
     done = polarproxy("db", "spool", "verify", spool)
-    assert (done.code, "4 records in 1 files verified" in done.out) == (0, True)
+    assert (done.code, "4 records in 1 file verified" in done.out) == (0, True)
     (path,) = spool.glob("*.spool")
     content = path.read_bytes()
     path.write_bytes(content[:-3])
@@ -119,7 +119,7 @@ def test_drain_into_another_database_must_be_meant(
 def test_drain_says_what_is_refused(polarproxy: Command, tmp_path: Path, db: str) -> None:
     fill(tmp_path / "spool", [new_call(a_call("c1", 0, (9,), (9,), session_id="good")), ITEMS[1]])
     done = polarproxy("db", "spool", "drain", tmp_path / "spool", "--db", db, "--force")
-    assert (done.code, "1 records of" in done.out) == (1, True)
+    assert (done.code, "1 record of" in done.out) == (1, True)
     assert "refused: call c1 contradicts what is stored" in done.err
     assert len(list((tmp_path / "spool").glob("*.spool"))) == 1
 

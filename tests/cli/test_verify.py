@@ -43,7 +43,7 @@ def test_a_sound_database_passes_with_its_warnings(polarproxy: Command, db: str)
 def test_an_error_is_named_and_fails(polarproxy: Command, wrong: str) -> None:
     done = polarproxy("verify", "--db", wrong)
     assert done.code == 1
-    assert "the engine counted 3 sampled tokens, 2 ids are recorded" in done.out
+    assert "the engine counted 3 sampled tokens, recorded: 2" in done.out
     assert "c5" in done.out
     found = polarproxy("verify", "--db", wrong, "--json", "--session", "good", "--version", 4)
     assert found.code == 1
@@ -80,7 +80,7 @@ def test_an_export_refuses_rows_with_errors_unless_told_otherwise(
     assert done.json["left_out"]["calls"]["refused"] == 1
     assert done.json["findings"]["usage_completion"] == 1
     assert (done.json["rows"], len(out.read_text().splitlines())) == (2, 2)
-    assert "1 rows had turns refused" in polarproxy("export", "--db", wrong, "--out", out).out
+    assert "1 row had turns refused" in polarproxy("export", "--db", wrong, "--out", out).out
     done = polarproxy("export", "--db", wrong, "--out", out, "--json", "--no-strict")
     assert (done.code, done.json["rows"]) == (0, 3)
     assert done.json["refused_rows"]["rows"] == 0

@@ -165,7 +165,7 @@ def test_what_the_database_refuses_stays_and_is_told(spool: Spool, folder: Path)
     spool.done(spool.oldest(1))
     assert (len(spool), len(spool.refused)) == (0, 1)
     assert not spool.holds_session("s1")
-    assert any("refuses 1 records" in text for text in spool.warnings)
+    assert any("refuses 1 record " in text for text in spool.warnings)
     spool.close()
     # The next process tries again, and nothing else of the file.
     assert reopened(folder) == CALLS[:1]
