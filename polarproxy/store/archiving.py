@@ -20,11 +20,11 @@ from polarproxy.store.entries import (
     content_digest,
     read_calls,
     read_session,
-    read_texts,
 )
 from polarproxy.store.receiving import Receiver
 from polarproxy.store.schema import calls, responses, sessions
 from polarproxy.store.sound import reading_from
+from polarproxy.store.spellings import read_texts
 from polarproxy.store.text import escape, unescape
 
 if TYPE_CHECKING:

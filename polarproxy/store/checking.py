@@ -47,7 +47,11 @@ class Checked:
 
 def check_session(entry: SessionEntry) -> SessionEntry:
     """The session with every column, in the order of the table; raises `BadArchive`."""
-    entry = msgspec.structs.replace(entry, row=_checked(sessions, SESSION_COLUMNS, entry.row))
+    entry = msgspec.structs.replace(
+        entry,
+        row=_checked(sessions, SESSION_COLUMNS, entry.row),
+        rewards=[given.plain() for given in entry.rewards],
+    )
     try:
         values.read_session(stored_row(entry.row), None)  # type: ignore[arg-type]
         for given in entry.rewards:
@@ -126,7 +130,7 @@ def _fitting(column: Column[Any], value: Any) -> Any:
     wrong = misfit(column, value)
     if wrong is not None:
         raise BadArchive(f"a value of the archive does not fit: {wrong}")
-    return value
+    return value + 0.0 if isinstance(value, float) else value
 
 
 def misfit(column: Column[Any], value: Any) -> str | None:

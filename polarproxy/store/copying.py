@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from polarproxy.errors import BadArchive, StoreConflict, StoreDamaged
 from polarproxy.store import codec
-from polarproxy.store.entries import columns, content_digest, read_calls, read_session, read_texts, taken
+from polarproxy.store.entries import columns, content_digest, read_calls, read_session, taken
 from polarproxy.store.receiving import Receiver
 from polarproxy.store.schema import (
     batch_leases,
@@ -33,6 +33,7 @@ from polarproxy.store.schema import (
     upstreams,
 )
 from polarproxy.store.sound import reading_from
+from polarproxy.store.spellings import read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,6 @@ whatever lies in their files.
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
@@ -20,7 +19,7 @@ from polarproxy.store import codec, values
 from polarproxy.store.bodies import BodyReader
 from polarproxy.store.rewards import history
 from polarproxy.store.rows import Row  # noqa: TC001  (msgspec reads annotations at run time)
-from polarproxy.store.schema import call_facts, calls, completions, responses, sessions, token_texts
+from polarproxy.store.schema import call_facts, calls, completions, responses, sessions
 from polarproxy.store.text import escape, unescape
 from polarproxy.store.tokens import PromptReader
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 STORED_PROMPT = ("base_call_id", "base_choice", "base_length", "prompt_suffix")
 """Columns of `calls` that say how a prompt is stored; `CallEntry.prompt` stands for them."""
-_TEXTS_AT_ONCE = 2048
 
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -66,6 +64,15 @@ class RewardEntry(msgspec.Struct, frozen=True):
                 for call_id, turn, value in self.turns
             ),
             self.spec,
+        )
+
+    def plain(self) -> RewardEntry:
+        """With its numbers as `plain` has them."""
+        return msgspec.structs.replace(
+            self,
+            value=plain(self.value),
+            components=[(name, plain(value)) for name, value in self.components],
+            turns=[(call_id, turn, plain(value)) for call_id, turn, value in self.turns],
         )
 
 
@@ -187,8 +194,15 @@ def read_calls(connection: Connection, session_id: str) -> Iterator[CallEntry]:
 
 
 def taken(row: Mapping[str, Any] | RowMapping, names: tuple[str, ...]) -> Row:
-    """These columns of a row, with their texts escaped."""
-    return {name: escape(row[name]) if isinstance(row[name], str) else row[name] for name in names}
+    """These columns of a row, each as `plain` has it."""
+    return {name: plain(row[name]) for name in names}
+
+
+def plain(value: Any) -> Any:
+    """A value as every database and archive can keep it: texts escaped, and no zero below zero, which SQLite does not know."""
+    if isinstance(value, str):
+        return escape(value)
+    return value + 0.0 if isinstance(value, float) else value
 
 
 def _by_call(
@@ -229,14 +243,6 @@ def _rewards(connection: Connection, session_id: str) -> list[RewardEntry]:
                 for turn in given.reward.turns
             ],
             given.reward.spec,
-        )
+        ).plain()
         for given in history(connection, session_id)
     ]
-
-
-def read_texts(connection: Connection, model: str) -> Iterator[list[tuple[int, bytes]]]:
-    """The known spellings of a model's tokens by id, some at a time."""
-    query = select(token_texts.c.token_id, token_texts.c.text).where(token_texts.c.model == model)
-    found = ((row.token_id, row.text) for row in connection.execute(query.order_by(token_texts.c.token_id)))
-    while some := list(islice(found, _TEXTS_AT_ONCE)):
-        yield some

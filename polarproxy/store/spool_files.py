@@ -8,6 +8,7 @@ not whole and has a whole record behind it is damage, and costs no more than its
 from __future__ import annotations
 
 import os
+import re
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ TORN = ".torn"
 """Of a file that holds what was cut off another one."""
 _HEAD = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<I")
+_NUMBER = re.compile(r"[0-9]{10}|[1-9][0-9]{10,}", re.ASCII)
+"""As `Spool` writes them: no two names are one number."""
 _MAX_RECORD = 1 << 30
 
 
@@ -202,7 +205,7 @@ class ReadFile:
 
 def spool_files(folder: Path) -> list[Path]:
     """The files of a spool, oldest first."""
-    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if _NUMBER.fullmatch(path.stem))
 
 
 def spool_folder(folder: Path, worker: int | None) -> Path:

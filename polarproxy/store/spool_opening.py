@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from polarproxy.errors import BadSpool
 from polarproxy.store.spool import Spool
-from polarproxy.store.spool_files import spool_files, spool_folder, spool_folders, sync_folder
+from polarproxy.store.spool_files import SUFFIX, spool_files, spool_folder, spool_folders, sync_folder
 from polarproxy.store.spool_loading import load_file
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def open_spool(folder: Path, database: str | None) -> Spool:
 
 def _load(spool: Spool) -> None:
     paths = spool_files(spool.folder)
+    for stray in sorted({*spool.folder.glob(f"*{SUFFIX}")}.difference(paths)):
+        raise BadSpool(f"{stray} has a name that no file of a spool has; name it back, or move it away")
     unread = [
         found for path in paths for found in spool.take_in(load_file(path, spool.database, last=path == paths[-1]))
     ]

@@ -88,6 +88,12 @@ def test_the_same_archive_twice_changes_nothing(source: Engine, other: Engine, p
     assert take(source, path).known == len(SESSIONS)
 
 
+def test_a_zero_below_zero_is_no_other_content(source: Engine, other: Engine, path: Path) -> None:
+    Repository(source).add_reward("first", Reward(-0.0))
+    assert take(other, write(source, path)).new == frozenset(SESSIONS)
+    assert take(other, path) == take(source, path) == Survey(frozenset(), len(SESSIONS), ())
+
+
 def test_an_archive_of_an_archive_is_the_same(source: Engine, other: Engine, path: Path, tmp_path: Path) -> None:
     take(other, write(source, path))
     again = write(other, tmp_path / "again.polar")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, delete, func, insert, select, update
 
-from polarproxy.model import Reward
+from polarproxy.model import Reward, RewardComponent, TurnReward
 from polarproxy.store.archiving import chosen_sessions
 from polarproxy.store.copying import COUNTED, Copied, Outcome, compare_counts, copy_sessions, copy_shared, total_digest
 from polarproxy.store.database import open_database
 from polarproxy.store.leases import Leases, NewBatch
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import batches, call_facts, completions, metadata, rollouts, upstreams
+from polarproxy.store.schema import batches, call_facts, calls, completions, metadata, rollouts, upstreams
 from polarproxy.store.stats import read_stats
 from polarproxy.store.task_rows import NewTask
 from polarproxy.store.tasks import TaskStore
@@ -141,6 +141,17 @@ def test_what_is_damaged_here_is_named_and_the_rest_is_copied(source: Engine, ta
     differing = {count.table for count in compare_counts(source, target) if count.differs}
     assert {"sessions", "calls", "completions"} <= differing
     assert list(Repository(target).verify()) == []
+
+
+def test_a_zero_below_zero_is_a_zero(source: Engine, target: Engine) -> None:
+    """SQLite keeps it as 0; what a reward or a temperature is does not hang on it."""
+    parts = (RewardComponent("a", -0.0),)
+    Repository(source).add_reward("first", Reward(-0.0, parts, (TurnReward(-0.0, turn=0),)))
+    with source.begin() as connection:
+        connection.execute(update(calls).values(temperature=-0.0).where(calls.c.call_id == "second-1"))
+    assert outcomes(copy(source, target)) == dict.fromkeys(SESSIONS, Outcome.COPIED)
+    assert outcomes(copy(source, target)) == dict.fromkeys(SESSIONS, Outcome.THERE)
+    assert outcomes(copy(target, source)) == dict.fromkeys(SESSIONS, Outcome.THERE)
 
 
 @ON_SQLITE_TARGET

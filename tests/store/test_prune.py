@@ -19,7 +19,7 @@ from polarproxy.store.bases import PROMPT
 from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.prune import Freed, Rule, free_bytes, preview, prune, vacuum
 from polarproxy.store.repository import Repository
-from polarproxy.store.schema import bodies, calls, metadata, responses, session_heads
+from polarproxy.store.schema import bodies, calls, metadata, responses, session_heads, sessions
 from polarproxy.store.stats import read_stats
 from polarproxy.store.writer import Writer
 from tests.database import ON_SQLITE, Databases
@@ -59,6 +59,15 @@ def test_old_sessions_go_and_young_ones_stay(engine: Engine) -> None:
     assert Repository(engine).session_ids() == ["young"]
     assert Repository(engine).calls("young") == young
     assert list(Repository(engine).verify()) == []
+
+
+def test_what_is_exactly_as_old_stays(engine: Engine) -> None:
+    converse(engine, {"called": 30, "old": 40})
+    assert pruned(engine, Rule(NOW - timedelta(days=30))).sessions == 1
+    with engine.begin() as connection:
+        connection.execute(update(sessions).values(created_at=NOW - timedelta(days=31)))
+    assert pruned(engine, Rule(NOW - timedelta(days=30))).sessions == 0
+    assert Repository(engine).session_ids() == ["called"]
 
 
 def test_what_others_build_on_is_rewritten_and_still_stored_once(engine: Engine) -> None:

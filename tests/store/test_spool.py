@@ -314,3 +314,12 @@ def test_workers_have_folders_of_their_own_and_strays_are_told(folder: Path, cap
     assert [(one.name, one.calls) for one in report(folder)] == [
         (f"worker-{number}/0000000001.spool", 1) for number in (1, 2, 3)
     ]
+
+
+@pytest.mark.parametrize("name", ["1", "00000000001", "\u00b2" * 10, "-000000001", "copy of 0000000001"])
+def test_a_file_that_was_given_another_name_is_no_other_ones_place(folder: Path, name: str) -> None:
+    """Two names of one number would be read as one file; what is left alone without a word would be lost."""
+    folder.mkdir()
+    (folder / f"{name}.spool").write_bytes(b"")
+    with pytest.raises(BadSpool, match="has a name that no file of a spool has"):
+        open_spool(folder, None)
