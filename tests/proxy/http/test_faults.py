@@ -59,10 +59,13 @@ async def test_also_by_one_who_waits_for_it() -> None:
             await answer.content.readany()
 
 
-async def test_a_reset_is_called_one() -> None:
+@pytest.mark.parametrize("begun", [[CHUNKED, b"4\r\nhalf\r\n"], [OK + b"\r\n", b"half"]], ids=["chunks", "no length"])
+async def test_a_reset_is_called_one(begun: list[bytes]) -> None:
+    """Also of an answer that only the end of its connection ends: a reset is no such end."""
+
     async def serve(peer: Peer) -> None:
         await peer.request()
-        await peer.say(CHUNKED, b"4\r\nhalf\r\n")
+        await peer.say(*begun)
         linger = struct.pack("ii", 1, 0)
         peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         peer.writer.transport.abort()

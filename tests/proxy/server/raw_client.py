@@ -43,7 +43,9 @@ class Peer:
         async with asyncio.timeout(SECONDS):
             line, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
             headers = {name.lower(): value for name, value in (each.split(": ", 1) for each in lines)}
-            status = int(line.split(" ")[1])
+            version, status_text, _ = line.split(" ", 2)
+            assert version == "HTTP/1.1", "something stands before the answer"
+            status = int(status_text)
             return Answer(status, headers, await self._body(headers) if has_body and status >= 200 else b"")
 
     async def _body(self, headers: dict[str, str]) -> bytes:
