@@ -1,18 +1,21 @@
 """Nothing new builds on what was pruned, although the writer remembers it."""
 
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Engine, event
 
-from polarproxy.store.database import open_database
+from polarproxy.store.database import for_writing, open_database
 from polarproxy.store.prune import Rule, prune
+from polarproxy.store.recording import Recording
 from polarproxy.store.repository import Repository
 from polarproxy.store.standing import Seen
 from polarproxy.store.writer import Writer
-from tests.database import ON_SQLITE
+from tests.database import ON_POSTGRESQL, ON_SQLITE
 from tests.store.samples import NOW, a_call, a_session, new_call
 
 SECONDS = 30
@@ -120,3 +123,40 @@ def test_nothing_is_asked_for_as_long_as_nobody_else_writes(engine: Engine, writ
         writer.submit(new_call(call)).result(SECONDS)
         counts.append(sum("FROM sessions WHERE session_id IN" in sql for sql in asked))
     assert counts == [1, 1, 1, 2]
+
+
+def scans(engine: Engine) -> tuple[int, int]:
+    """How often one of the tables was read whole, and how often by a key, since it was made."""
+    query = (
+        "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_user_tables WHERE relname IN ('calls', 'sessions', 'bodies')"
+    )
+    with engine.connect() as connection:
+        whole, by_key = connection.exec_driver_sql(query).one()
+    return int(whole), int(by_key)
+
+
+@ON_POSTGRESQL
+def test_what_is_built_on_is_found_by_its_key_from_the_first_call_on(engine: Engine) -> None:
+    """The plan of a question that was prepared while there was next to nothing stands while the tables grow."""
+    before = scans(engine)
+    recording = Recording(for_writing(engine))
+    for number in range(20):
+        body = b"z" * 500 + b"%d" % number
+        recording.write([new_call(a_call(f"a{number}", number, [*SYSTEM, number], (1,), request_body=body))])
+    for turn in range(10):
+        names = [f"g{number}" for number in range(30)]
+        calls = [a_call(f"{name}-{turn}", turn, [*SYSTEM, turn], (1,), session_id=name) for name in names]
+        recording.write([new_call(call) for call in calls])
+    recording.close()
+    # A connection tells what it counted when it ends.
+    engine.dispose()
+    until(lambda: scans(engine)[1] > before[1] + 300)
+    assert scans(engine)[0] == before[0]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits; fails after a while."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
