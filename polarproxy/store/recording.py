@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
@@ -21,8 +20,7 @@ from polarproxy.store.bodies import BodyBases, BodyRows
 from polarproxy.store.claims import claim
 from polarproxy.store.inserts import Inserts
 from polarproxy.store.items import Fact, NewCall
-from polarproxy.store.opened_file import OpenedFile
-from polarproxy.store.opened_log import OpenedLog
+from polarproxy.store.opened_files import OpenedFiles
 from polarproxy.store.reading import read_call
 from polarproxy.store.schema import (
     blobs,
@@ -63,12 +61,7 @@ class Recording:
         """`engine` is one for writing."""
         self._engine = engine
         self._connection: Connection | None = None
-        self._file: OpenedFile | None = None
-        self._log: OpenedLog | None = None
-        if engine.dialect.name == "sqlite":
-            path = Path(engine.url.database or "")
-            self._file, self._log = OpenedFile(path), OpenedLog(path)
-            self._log.watch(engine)
+        self.files = OpenedFiles(engine, self._let_go)
         self._inserts = Inserts(engine.dialect)
         self.forget()
 
@@ -79,8 +72,7 @@ class Recording:
     def close(self) -> None:
         """Gives the connection back. It can go on all the same."""
         self._give_back()
-        if self._log is not None:
-            self._log.close(self._let_go)
+        self.files.close()
 
     def _give_back(self) -> None:
         connection, self._connection, self._seen = self._connection, None, Seen()
@@ -124,18 +116,16 @@ class Recording:
             self.forget()
             self._write_all(items)
 
-    def require_files(self) -> None:
-        """Saves what can be saved; raises `StoreUnavailable` where what is committed would be gone when the process ends."""
-        if self._file is not None:
-            self._file.require()
-        if self._log is not None and not self._log.in_place:
-            self._log.save(self._let_go)
-
     def _write_all(self, items: Sequence[Item | Trial]) -> None:
-        self.require_files()
+        self.files.require_file()
+        if self._connection is None:
+            # A new one would have another log than those that there are.
+            self.files.require_log()
         group = self._prepared(items)
         with self._transaction() as connection:
             self._insert(connection, group)
+        # It may have been removed since the last group: nobody is told of a commit before what holds it has a name.
+        self.files.require_log()
         self._seen.add(group.tables[calls], group.tables[bodies])
         for call, base, body in group.calls:
             self._bases.add(call, base)

@@ -122,13 +122,13 @@ class Writer:
             if group:
                 self._commit(group)
             elif not ended:
-                self._look()
+                self._look_after_files()
         self._recording.close()
 
-    def _look(self) -> None:
+    def _look_after_files(self) -> None:
         """What was acknowledged is to be there still when the process is killed, also when no more calls come."""
         try:
-            self._recording.require_files()
+            self._recording.files.require()
         except StoreUnavailable as error:
             self._stumble(str(error))
 

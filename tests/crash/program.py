@@ -49,6 +49,8 @@ class Program:
     databases: tuple[str, ...] = KINDS
     refuses: bool = True
     """Whether 503 is right while it lasts, when there is no spool."""
+    surely: bool = True
+    """Whether somebody is refused in any few rounds."""
     keeps_running: bool = True
     """Whether the proxy is to serve when a round begins."""
     patience: float = 10.0

@@ -1,16 +1,16 @@
 """Who removes or replaces the log of a database that is in use loses nothing of what was acknowledged."""
 
 import logging
-import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from polarproxy.errors import StoreUnavailable
 from polarproxy.store.database import open_database
@@ -85,7 +85,9 @@ Damage = Callable[[Path], None]
 
 def write(writer: Writer, *numbers: int) -> None:
     for number in numbers:
-        writer.submit(new_call(a_call(f"c{number}", number, request_body=os.urandom(9000)))).result(SECONDS)
+        writer.submit(new_call(a_call(f"c{number}", number, request_body=Random(number).randbytes(9000)))).result(
+            SECONDS
+        )
 
 
 def soon_true(condition: Callable[[], bool]) -> None:
@@ -126,6 +128,17 @@ def test_what_was_acknowledged_is_saved_before_more_is(
     said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 2
     assert all(f"the log of {file} (polar.db-wal) was removed or replaced" in each for each in said)
+
+
+@DAMAGES
+def test_it_is_saved_before_a_commit_is_told_of(
+    writer: Writer, engine: Engine, file: Path, tmp_path: Path, damage: Damage
+) -> None:
+    """Removed in the very moment."""
+    write(writer, 0)
+    event.listen(engine, "commit", lambda _: damage(file), once=True)
+    write(writer, 1)
+    assert left_by_a_kill(file, tmp_path / "a") == ["c0", "c1"]
 
 
 def test_a_log_that_is_put_back_is_as_good_as_before(
@@ -176,7 +189,8 @@ def test_while_others_have_the_old_one_nothing_more_is_taken(
             ):
                 write(writer, 1)
         assert writer.trouble is not None
-        assert left_by_a_kill(file, tmp_path / "a", log_too=False) == ["c0"]
+        # What was refused first was committed with what was acknowledged; given again, it is stored once.
+        assert left_by_a_kill(file, tmp_path / "a", log_too=False) == ["c0", "c1"]
     write(writer, 1)
     assert writer.trouble is None
     assert left_by_a_kill(file, tmp_path / "b") == ["c0", "c1"]

@@ -148,7 +148,7 @@ def test_a_full_queue_refuses_at_once(engine: Engine, repository: Repository) ->
     futures = [gated.submit(numbered(number)) for number in (1, 2)]
     assert gated.full
     assert gated.waiting == 2
-    with pytest.raises(StoreUnavailable, match="2 calls are waiting"):
+    with pytest.raises(StoreUnavailable, match="too much waits to be stored: 2 calls"):
         gated.submit(numbered(3))
     gated.gate.set()
     wait(futures, SECONDS)
