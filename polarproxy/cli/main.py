@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from errno import ENOSPC
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,6 +88,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def run() -> None:
     """Runs the command line; errors raised on purpose are printed as a sentence."""
+    # A character that the terminal's encoding lacks is spelled out, and costs nobody the rest of the text.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         command = build(sys.argv[1:])
         # What was imported stays, and to go through it whenever a session was read would double what a listing costs.
@@ -105,6 +110,9 @@ def run() -> None:
         _complain(f"the database refused: {error.orig}")
         sys.exit(1)
     except OSError as error:
+        if error.errno == ENOSPC:
+            _complain(f"{error.filename or 'what was to be printed or written'}: {error.strerror}")
+            sys.exit(1)
         if error.filename is None:
             raise
         # A file that was named on the command line, or stands beside one.

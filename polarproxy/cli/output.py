@@ -27,8 +27,10 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+    """One JSON document on standard output: UTF-8, whatever the terminal's encoding."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    sys.stdout.flush()
 
 
 def print_table(

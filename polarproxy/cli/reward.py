@@ -28,6 +28,8 @@ app.command("recompute")(recompute)
 
 def _number(text: str, what: str) -> tuple[str, float]:
     name, _, value = text.rpartition("=")
+    if not name.strip():
+        raise BadReward(f"{text!r} is not {what}; write NAME=NUMBER")
     try:
         return name, float(value)
     except ValueError as error:

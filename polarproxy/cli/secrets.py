@@ -45,6 +45,10 @@ def read_key(path: Path) -> bytes:
     """A signing key that was made earlier; raises `BadSettings` when there is none."""
     try:
         key = path.read_bytes().strip()
+    except FileNotFoundError as error:
+        raise BadSettings(
+            f"there is no signing key at {path}: the first `polarproxy serve` makes it; --db or --key-file say whose it is"
+        ) from error
     except OSError as error:
         raise BadSettings(f"the signing key {path} cannot be read: {error.strerror}") from error
     if len(key) < _BYTES:

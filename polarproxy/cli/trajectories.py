@@ -121,7 +121,9 @@ def _ends(repository: Repository, name: str) -> tuple[Forest, list[Node]]:
     try:
         whole = rebuilt(repository.session(session_id), repository.calls(session_id))
     except NotFound as error:
-        raise NotFound(f"there is no call and no session {name!r}") from error
+        raise NotFound(
+            f"there is no call and no session {name!r}; `polarproxy calls list` and `sessions list` show all"
+        ) from error
     if session_id == name and whole.trajectory.branches:
         return whole.forest, [whole.trajectory.branches[0].turns[-1].node]
     found = [node for node in whole.forest.nodes if node.captured.call.call_id == name]

@@ -80,7 +80,7 @@ def format_named(name: str) -> Format:
     if name not in known:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise BadExport(f"there is no format {name!r}; {hint}There are: {', '.join(known)}")
+        raise BadExport(f"there is no format {name!r}; {hint}there are {', '.join(known)}")
     return known[name]
 
 

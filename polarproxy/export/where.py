@@ -142,7 +142,7 @@ def _term(key: str, op: str, written: str) -> Term:
     if key not in KEYS and not _is_reward(key):
         near = get_close_matches(key, KEYS, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise BadExport(f"--where knows no {key!r}; {hint}There are: {', '.join(KEYS)}, and reward.COMPONENT")
+        raise BadExport(f"--where knows no {key!r}; {hint}there are {', '.join(KEYS)}, and reward.COMPONENT")
     words = [None if bare == _NONE else quoted or bare for quoted, bare in _VALUE.findall(written)]
     if op in _ORDERED and (len(words) > 1 or None in words or not _is_ordered(key)):
         raise BadExport(f"--where {key}{op}{written}: {op} compares numbers and times, one at a time")
@@ -167,7 +167,7 @@ def _value(key: str, word: str) -> Value:
     if known is not None and not any(_fits(name, word) for name in known):
         near = get_close_matches(word, known, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise BadExport(f"--where {key}: there is no {key} {word!r}; {hint}There are: {', '.join(known)}")
+        raise BadExport(f"--where {key}: there is no {key} {word!r}; {hint}there are {', '.join(known)}")
     return word
 
 

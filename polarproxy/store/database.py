@@ -61,7 +61,9 @@ def parse_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise WrongDatabase(f"{text!r} is not a database URL; use {forms}") from error
+        # Whoever names the file itself wants to know how it is spelled as a URL.
+        use = f"did you mean sqlite:///{text}?" if text.strip() and "://" not in text else f"use {forms}"
+        raise WrongDatabase(f"{text!r} is not a database URL; {use}") from error
     if url.drivername not in _SCHEMES:
         raise WrongDatabase(f"a database of kind {url.drivername!r} is not supported; use {forms}")
     if url.drivername == "postgresql":

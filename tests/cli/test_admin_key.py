@@ -28,7 +28,7 @@ def test_without_a_signing_key_there_is_none_and_none_is_made(polarproxy: Comman
     for _ in range(2):
         done = polarproxy("admin-key", "--db", "sqlite:///none.db")
         assert (done.code, done.out) == (2, "")
-        assert "none.db.key cannot be read" in done.err
+        assert "there is no signing key at none.db.key" in done.err
 
 
 @pytest.mark.parametrize("admin_key", [None, "open sesame"])

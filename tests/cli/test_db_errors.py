@@ -112,6 +112,12 @@ def test_a_url_that_leads_nowhere(polarproxy: Command, tool: tuple[str, ...], ur
     assert set(Path().iterdir()) == before
 
 
+@pytest.mark.parametrize("file", ["recorded.db", "run/recorded.db", "/none/a b.db"])
+def test_a_file_in_place_of_a_url_is_spelled_as_one(polarproxy: Command, file: str) -> None:
+    done = polarproxy("sessions", "list", "--db", file)
+    assert (done.code, f"did you mean sqlite:///{file}?" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("url", NOWHERE[4:])
 @pytest.mark.parametrize("tool", [("serve", "--upstream", "http://127.0.0.1:9"), ("db", "upgrade")], ids=" ".join)
 def test_no_database_is_made_nowhere(polarproxy: Command, tool: tuple[str, ...], url: str) -> None:

@@ -23,6 +23,7 @@ WRONG_USE = [
     ("reward", "set", "good", "nan"),
     ("reward", "set", "good", "inf"),
     ("reward", "set", "good", "1", "--component", "a"),
+    ("reward", "set", "good", "1", "--component", "=1"),
     ("reward", "set", "good", "1", "--component", "a=nan"),
     ("reward", "set", "good", "much"),
     ("reward", "set", "good", "1", "--component", "a=1", "--component", "a=2"),

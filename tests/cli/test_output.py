@@ -1,7 +1,14 @@
 """Tables: ids, dates and numbers stay whole; on a narrow terminal columns give way; without a terminal a row is a line."""
 
+import errno
+import io
+import json
+import os
+import sys
+
 import pytest
 
+from polarproxy.cli.main import run
 from polarproxy.cli.output import print_table
 from tests.cli.command import Command
 
@@ -56,3 +63,42 @@ def test_listings_fit_on_80_columns(
     tables = [line for line in done.out.splitlines() if line.startswith(("│", "┃"))]
     assert tables
     assert max(map(len, tables)) <= 80
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, out: io.TextIOWrapper, *arguments: str) -> int | str | None:
+    """The exit code of a command that prints there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["polarproxy", *arguments])
+        patch.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as ended:
+            run()
+    return ended.value.code
+
+
+def test_an_encoding_that_lacks_a_character_costs_only_that(
+    polarproxy: Command, monkeypatch: pytest.MonkeyPatch, db: str
+) -> None:
+    assert polarproxy("reward", "set", "good", "1", "--component", "größe=1", "--db", db).code == 0
+    table, document = (io.TextIOWrapper(io.BytesIO(), encoding="ascii") for _ in range(2))
+    assert ran(monkeypatch, table, "reward", "list", "good", "--db", db) == 0
+    assert ran(monkeypatch, document, "reward", "list", "good", "--db", db, "--json") == 0
+    for out in (table, document):
+        out.seek(0)
+    assert rb"gr\xf6\xdfe 1" in table.buffer.read()
+    assert json.loads(document.buffer.read())[-1]["reward"]["components"][0]["name"] == "größe"
+
+
+class Full(io.BytesIO):
+    """A file on a disk without room."""
+
+    def write(self, _data: object, /) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("way", [(), ("--json",)], ids=str)
+def test_a_full_disk_is_said_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, db: str, way: tuple[str, ...]
+) -> None:
+    out = io.TextIOWrapper(Full(), encoding="utf-8", write_through=True)
+    assert ran(monkeypatch, out, "sessions", "list", "--db", db, *way) == 1
+    assert capsys.readouterr().err == "error: what was to be printed or written: No space left on device\n"

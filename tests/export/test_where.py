@@ -95,7 +95,7 @@ def test_several_texts_must_all_hold() -> None:
     ("text", "said"),
     [
         ("harnes=codex", "no 'harnes'; did you mean harness?"),
-        ("colour=red", "There are: session, task, group, harness, status, time, reward, kind, model, version"),
+        ("colour=red", "there are session, task, group, harness, status, time, reward, kind, model, version"),
         ("kind=mian", "no kind 'mian'; did you mean main?"),
         ("status=complete", "did you mean completed?"),
         ("reward>high", "'high' is not a finite number"),
