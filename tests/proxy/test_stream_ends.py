@@ -74,3 +74,17 @@ async def test_a_whole_reply_that_is_none_is_relayed_as_it_is_and_an_error_in_th
         call = (await rig.call()).call
         assert (call.status, call.http_status) == (CallStatus.ENGINE_ERROR, 200)
         assert "not one of the chat API" in (call.error or "")
+
+
+async def test_a_whole_reply_to_who_asked_for_a_stream_is_a_stream(start: Starter) -> None:
+    reply = (
+        b'{"id":"x","prompt_token_ids":[1],"choices":[{"index":0,"message":{"role":"assistant","content":"X"},'
+        b'"finish_reason":"stop","token_ids":[2]}]}'
+    )
+    async with raw_engine(says(reply)) as url:
+        rig = await start(upstream=url)
+        answer = await rig.ask(STREAM)
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert (answer.status, answer.events[-1]) == (200, b"data: [DONE]")
+        assert b'"content":"X"' in answer.body
+        assert (await rig.call()).call.status is CallStatus.COMPLETED
