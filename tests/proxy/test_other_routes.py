@@ -2,9 +2,11 @@
 
 import socket
 
+import aiohttp
 import pytest
 
 from tests.fakes import FakeEngine, always, compose
+from tests.proxy.http.socket_engine import OK, Peer, socket_engine
 from tests.proxy.raw_engine import raw_engine, says
 from tests.proxy.rig import Starter
 
@@ -74,6 +76,17 @@ async def test_an_engine_that_is_not_there_is_a_bad_gateway(start: Starter) -> N
     rig = await start(upstream=f"http://127.0.0.1:{free_port()}")
     answer = await rig.send("GET", rig.base + "/v1/models")
     assert (answer.status, answer.error["type"]) == (502, "UpstreamError")
+
+
+async def test_an_answer_that_breaks_off_does_so_for_the_client_too(start: Starter) -> None:
+    async def serve(peer: Peer) -> None:
+        if "/v1/files" in (await peer.request()).line:
+            await peer.say(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"4\r\nhalf\r\n")
+
+    async with socket_engine(serve) as engine:
+        rig = await start(upstream=engine.url)
+        with pytest.raises(aiohttp.ClientError):
+            await rig.send("GET", rig.base + "/v1/files")
 
 
 async def test_a_redirect_is_the_clients_to_follow(start: Starter) -> None:
