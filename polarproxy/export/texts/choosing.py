@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from hashlib import blake2b
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from polarproxy.credit.rollouts import group_of
 from polarproxy.export.texts.dialogues import Dialogue, Dialogues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from polarproxy.export.account import Account
     from polarproxy.export.format import Context, Reading, Taken
 
+
+T = TypeVar("T")
 
 LINES = "lines"
 """How many lines were written, among the counts of `Account.texts`."""
@@ -64,3 +69,17 @@ def dialogues_of(taken: Taken, context: Context, reading: Reading) -> Iterator[D
                 yield found
         else:
             context.account.texts[f"turns without a text: {found.value}"] += trained
+
+
+def counted_lines(lines: Iterable[T], said: Callable[[T], object], context: Context) -> Iterator[T]:
+    """Lines that are written, counted. Where each is wanted once, those are left out that say the same as one before."""
+    told, seen = context.account.texts, set[bytes]()
+    for line in lines:
+        if context.texts.dedup:
+            digest = blake2b(msgspec.json.encode(said(line)), digest_size=16).digest()
+            if digest in seen:
+                told["written already"] += 1
+                continue
+            seen.add(digest)
+        told[LINES] += 1
+        yield line

@@ -6,7 +6,6 @@ one to the same prompt that it had and did not. Either way the prompt is the sam
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import msgspec
 from polarproxy.credit.rollouts import trained_turns, turn_key
 from polarproxy.export.records import write_lines
 from polarproxy.export.texts.chat import write_messages, write_tools
-from polarproxy.export.texts.choosing import LINES, cached, groups, reward_of
+from polarproxy.export.texts.choosing import cached, counted_lines, groups, reward_of
 from polarproxy.export.texts.dialogues import Dialogues, Line
 from polarproxy.export.texts.runs import Run, run_of
 from polarproxy.trajectory.eligibility import TRAINED_KINDS
@@ -70,12 +69,12 @@ class Pair(msgspec.Struct):
 
 def write_dpo(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """The pairs of each group, then those of each of its sessions."""
-    write_lines(path, _pairs(sessions, context))
+    lines = counted_lines(_pairs(sessions, context), lambda pair: [pair.prompt, pair.chosen, pair.rejected], context)
+    write_lines(path, lines)
 
 
 def _pairs(sessions: Iterable[Taken], context: Context) -> Iterator[Pair]:
     told, reading, form = context.account.texts, cached(context.reading), context.form or BOTH
-    seen: set[bytes] = set()
     for group in groups(sessions):
         found: list[Pair] = []
         if form != FORKS:
@@ -86,15 +85,8 @@ def _pairs(sessions: Iterable[Taken], context: Context) -> Iterator[Pair]:
         for pair in found:
             if _said(pair.chosen) == _said(pair.rejected):
                 told["pairs of one and the same answer"] += 1
-                continue
-            if context.texts.dedup:
-                digest = blake2b(_said([pair.prompt, pair.chosen, pair.rejected]), digest_size=16).digest()
-                if digest in seen:
-                    told["written already"] += 1
-                    continue
-                seen.add(digest)
-            told[LINES] += 1
-            yield pair
+            else:
+                yield pair
 
 
 def _said(messages: Any) -> bytes:

@@ -7,14 +7,13 @@ sampled text. Columns that trainers do not know stand in `metadata`.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from polarproxy.export.records import write_lines
 from polarproxy.export.texts.chat import Json, write_messages, write_tools
-from polarproxy.export.texts.choosing import LINES, best, cached, dialogues_of, groups
+from polarproxy.export.texts.choosing import best, cached, counted_lines, dialogues_of, groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -89,21 +88,7 @@ def _metadata(dialogue: Dialogue, session: Session, turns: Sequence[Turn]) -> Me
 
 def write_sft(path: Path, sessions: Iterable[Taken], context: Context) -> None:
     """A conversation for each branch in which something is trained, or a line for each turn."""
-    write_lines(path, _chosen(sessions, context))
-
-
-def _chosen(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation | Answer]:
-    options, told = context.texts, context.account.texts
-    seen: set[bytes] = set()
-    for line in _lines(sessions, context):
-        if options.dedup:
-            digest = _said(line)
-            if digest in seen:
-                told["written already"] += 1
-                continue
-            seen.add(digest)
-        told[LINES] += 1
-        yield line
+    write_lines(path, counted_lines(_lines(sessions, context), _said, context))
 
 
 def _lines(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation | Answer]:
@@ -120,7 +105,7 @@ def _lines(sessions: Iterable[Taken], context: Context) -> Iterator[Conversation
                     yield conversation(dialogue, taken.session, written.messages)
 
 
-def _said(line: Conversation | Answer) -> bytes:
-    """A digest of what is said, whoever said it."""
+def _said(line: Conversation | Answer) -> object:
+    """Whoever said it."""
     said = (line.messages,) if isinstance(line, Conversation) else (line.prompt, line.completion)
-    return blake2b(msgspec.json.encode((said, line.tools)), digest_size=16).digest()
+    return said, line.tools
