@@ -240,3 +240,19 @@ async def test_a_sign_of_life_that_is_due_as_the_stream_ends_is_not_given(
             assert (answer.status, answer.body[-14:]) == (200, b"data: [DONE]\n\n")
     finally:
         writer.close()
+
+
+async def test_a_stream_that_is_not_silent_gets_no_sign_of_life(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter = KeepAlive.__enter__
+
+    def enter_and_look(self: KeepAlive) -> None:
+        enter(self)
+        self._look()
+
+    monkeypatch.setattr(KeepAlive, "__enter__", enter_and_look)
+    rig = await start(always(REPLY), keepalive=100.0)
+    answer = await rig.ask(STREAM)
+    assert answer.events[-1] == b"data: [DONE]"
+    assert b"keep-alive" not in answer.body
