@@ -143,11 +143,14 @@ def _use_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.execute("PRAGMA foreign_keys=ON")
-        cursor.close()
+        try:
+            with closing(connection.cursor()) as cursor:
+                cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+                cursor.execute("PRAGMA synchronous=FULL")
+                cursor.execute("PRAGMA foreign_keys=ON")
+        except UnicodeDecodeError as error:
+            # SQLite's own words about a damaged schema quote it, and its driver cannot read them.
+            raise sqlite3.DatabaseError(f"malformed database schema, with {error}") from error
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:

@@ -13,11 +13,12 @@ import pytest
 from sqlalchemy import Column, Engine
 from sqlalchemy.exc import DBAPIError
 
-from polarproxy.errors import PolarproxyError, StoreDamaged
+from polarproxy.errors import PolarproxyError, StoreDamaged, WrongDatabase
 from polarproxy.store.archiving import write_sessions
 from polarproxy.store.copying import copy_shared
 from polarproxy.store.database import open_database
 from polarproxy.store.repository import Repository
+from polarproxy.store.revisions import current
 from polarproxy.store.schema import calls, completions, metadata, sessions, token_texts
 from polarproxy.store.verifying import Damage
 from polarproxy.store.writer import Writer
@@ -184,4 +185,14 @@ def test_a_name_that_cannot_be_read_is_damage_and_no_fault_of_who_asks(url: str,
     engine = open_database(url)
     with pytest.raises(StoreDamaged, match="nobody wrote"):
         Repository(engine).sessions()
+    engine.dispose()
+
+
+def test_a_schema_that_cannot_even_be_quoted_is_told(url: str, file: Path, filled: bytes) -> None:
+    before = b"CREATE TABLE blobs ("
+    assert before in filled
+    assert change(file, filled.replace(before, b"CREATE TABLE blobs \xfc"), "SELECT 1") <= 0
+    engine = open_database(url)
+    with pytest.raises(WrongDatabase, match="cannot be read as a database"):
+        current(engine)
     engine.dispose()

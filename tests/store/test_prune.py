@@ -13,7 +13,7 @@ from sqlalchemy import Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from polarproxy.model import Reward, TokenIds
-from polarproxy.store import codec
+from polarproxy.store import codec, sweep
 from polarproxy.store import prune as pruning
 from polarproxy.store.bases import PROMPT
 from polarproxy.store.database import for_writing, open_database
@@ -59,6 +59,48 @@ def test_old_sessions_go_and_young_ones_stay(engine: Engine) -> None:
     assert Repository(engine).session_ids() == ["young"]
     assert Repository(engine).calls("young") == young
     assert list(Repository(engine).verify()) == []
+
+
+def test_what_the_body_of_a_kept_call_builds_on_stays(engine: Engine) -> None:
+    """Two sessions sent the same body. It is stored once, on one that only the old session sent."""
+    writer = Writer(engine)
+    for number in range(3):
+        writer.submit(turn("old", number, 40, request_body=body(number, "both"))).result(SECONDS)
+    writer.submit(turn("young", 0, request_body=body(1, "both"))).result(SECONDS)
+    writer.close()
+    with for_writing(engine).begin() as connection:
+        connection.execute(update(sessions).values(created_at=NOW - timedelta(days=40)))
+    expected = preview(engine, MONTH)
+    assert expected.bodies == 1
+    assert pruned(engine) == replace(expected, rebased=1)
+    assert Repository(engine).calls("young")[0].call.request_body == body(1, "both")
+    assert list(Repository(engine).verify()) == []
+
+
+def test_a_body_that_somebody_began_to_use_stays(engine: Engine) -> None:
+    """It was of no use when that was asked."""
+    converse(engine, {"young": 1})
+    with for_writing(engine).begin() as connection:
+        connection.execute(update(calls).values(body_digest=None))
+    chain = [unused.digest for unused in _dependents_first_of(engine)]
+    with for_writing(engine).begin() as connection:
+        assert sweep._remove(connection, chain[1:], set()) == []
+        used = update(calls).where(calls.c.call_id == "young-0")
+        connection.execute(used.values(body_digest=chain[0]))
+        assert sweep._remove(connection, chain[:1], set()) == []
+        connection.execute(used.values(body_digest=None))
+        assert sweep._remove(connection, chain[:1], set()) == chain[:1]
+        assert sweep._remove(connection, chain[1:], set(chain[:1])) == chain[1:]
+
+
+def _dependents_first_of(engine: Engine) -> list[sweep.Unused]:
+    with engine.begin() as connection:
+        found = {unused.digest: unused for unused in sweep.unused_bodies(connection)}
+    (last,) = found.keys() - {unused.base_digest for unused in found.values()}
+    chain = [found[last]]
+    while (base := chain[-1].base_digest) is not None:
+        chain.append(found[base])
+    return chain
 
 
 def test_what_is_exactly_as_old_stays(engine: Engine) -> None:
