@@ -68,8 +68,8 @@ def set_reward(
         raise BadReward(f"session {session_id}: {error}") from error
     with open_repository(db) as repository:
         check_calls(repository, session_id, reward)
-        repository.add_reward(session_id, reward)
         warning = unmatched(repository, session_id, reward)
+        repository.add_reward(session_id, reward)
     if as_json:
         print_json({"session_id": session_id, "reward": value, "warnings": [] if warning is None else [warning]})
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polarproxy.cli.recipes import rebuilt
 from polarproxy.credit.rollouts import of_trajectory
-from polarproxy.errors import BadReward
+from polarproxy.errors import BadReward, StoreDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,10 @@ def unmatched(
     if not reward.turns:
         return None
     session = replace(repository.session(session_id), reward=reward)
-    seen = of_trajectory(session, rebuilt(session, repository.calls(session_id), recipes).trajectory)
+    try:
+        seen = of_trajectory(session, rebuilt(session, repository.calls(session_id), recipes).trajectory)
+    except StoreDamaged as error:
+        return f"session {session_id} cannot be rebuilt, so nobody knows whether it has these turns: {error}"
     if not seen.unmatched:
         return None
     count = len({call_id for call_id, _ in (turn.key for turn in seen.turns)})

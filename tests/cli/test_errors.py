@@ -101,6 +101,13 @@ def damaged(db: str) -> None:
     connection.close()
 
 
+def test_a_session_that_is_damaged_keeps_no_reward_out(polarproxy: Command, db: str) -> None:
+    damaged(db)
+    done = polarproxy("reward", "set", "good", "0.25", "--turn", "0=1", "--db", db)
+    assert (done.code, "session good cannot be rebuilt" in done.err) == (0, True)
+    assert polarproxy("reward", "list", "good", "--db", db, "--json").json[-1]["reward"]["value"] == 0.25
+
+
 def test_damage_is_1_and_said(polarproxy: Command, db: str) -> None:
     damaged(db)
     done = polarproxy("db", "verify", "--db", db, "--json")
