@@ -58,9 +58,13 @@ def test_a_reading_transaction_does_not_lock_writers_out(engine: Engine, file: P
     other.close()
 
 
-@pytest.mark.parametrize(
-    "url", ["mysql://localhost/polar", "sqlite+aiosqlite:///polar.db", "oracle://x", "file.db", "/a/file.db", ""]
-)
+@pytest.mark.parametrize("file", ["file.db", "/a/file.db"])
+def test_a_file_is_answered_with_its_url(file: str) -> None:
+    with pytest.raises(WrongDatabase, match=f"did you mean sqlite:///{file}"):
+        parse_url(file)
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/polar", "sqlite+aiosqlite:///polar.db", "oracle://x", ""])
 def test_a_url_that_cannot_be_used_is_answered_with_those_that_can(url: str) -> None:
     with pytest.raises(WrongDatabase, match="sqlite:///FILE"):
         parse_url(url)
