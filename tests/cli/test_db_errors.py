@@ -204,7 +204,9 @@ def test_settings_in_a_folder_that_nobody_may_enter(
     polarproxy: Command, locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may say which database is meant, so that none is opened without them."""
+    locked.chmod(0o700)
     monkeypatch.chdir(locked)
+    locked.chmod(0)
     with somebody():
         done = polarproxy("sessions", "list")
     assert (done.code, done.out) == (2, "")

@@ -146,7 +146,7 @@ def test_a_damaged_gguf_is_reported_with_the_engine_s_own_words(tmp_path: Path) 
     damaged = tmp_path / "half.gguf"
     damaged.write_bytes(model_path().read_bytes()[:200_000])
     with (
-        pytest.raises(EmbeddedEngineError, match=r"could not load(.|\n)*failed to load model"),
+        pytest.raises(EmbeddedEngineError, match=r"could not load(.|\n)*llama\.cpp: Failed"),
         EmbeddedEngine(damaged),
     ):
         pass
