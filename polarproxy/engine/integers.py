@@ -34,7 +34,7 @@ def by_simdjson(array: bytes | memoryview) -> NDArray[np.int64]:
     import simdjson
 
     # It would read arrays in arrays as one.
-    if bytes(array).find(b"[", 1) >= 0:
+    if bytes(array).count(b"[") > 1:
         raise ValueError("an array stands in it")
     try:
         # A parser of its own for each: one that is used again must not have anything left that it read before.

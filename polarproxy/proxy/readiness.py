@@ -22,7 +22,7 @@ class Readiness:
     meanwhile waits for the same answer, and a store that hangs is not asked again."""
 
     def __init__(self, arrivals: Arrivals | None, writer: Keeper) -> None:
-        """`arrivals`: None where calls are taken whatever the database says, because there is a spool."""
+        """`arrivals`: None where a spool takes calls whatever the database says (of SQLite, those of sessions seen before)."""
         self._arrivals = arrivals
         self._writer = writer
         self._asking: asyncio.Task[str | None] | None = None

@@ -184,9 +184,10 @@ def require_writable(engine: Engine) -> None:
     """
     if engine.dialect.name != "sqlite":
         return
-    file = Path(str(engine.url.database))
+    # SQLite puts its log beside the file that a link leads to.
+    file = Path(str(engine.url.database)).resolve()
     for place, what in ((file, "may only be read"), (file.parent, "is a folder in which no file may be made")):
-        if place.exists() and not os.access(place, os.W_OK, effective_ids=True):
+        if place.exists() and not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise WrongDatabase(f"{place} {what}, so nothing can be stored; change its rights, or use another database")
 
 

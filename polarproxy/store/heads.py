@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from polarproxy.model import PromptMode, SessionStatus
+from polarproxy.store.sound import sound
 from polarproxy.store.terms import SAMPLING
 
 if TYPE_CHECKING:
@@ -58,19 +59,20 @@ class Heads:
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def take(self, wanted: Mapping[str, int]) -> tuple[dict[str, Given], int]:
-        """So many places in each of these sessions, and the policy version in force."""
+        """So many places in each of these sessions, and the policy version in force. Raises `StoreDamaged`."""
         with self._engine.connect() as connection:
             if not wanted:
                 return {}, connection.exec_driver_sql(_POLICY).scalar_one() or 0
             arguments = {"sessions": list(wanted), "counts": list(wanted.values())}
             found = connection.exec_driver_sql(_TAKE, arguments).all()
-        given = {
-            session_id: Given(
-                end,
-                SessionStatus.OPEN if status is None else SessionStatus(status),
-                None if prompts is None else PromptMode(prompts),
-                metadata,
-            )
-            for session_id, end, status, prompts, _, metadata in found
-        }
+        with sound():
+            given = {
+                session_id: Given(
+                    end,
+                    SessionStatus.OPEN if status is None else SessionStatus(status),
+                    None if prompts is None else PromptMode(prompts),
+                    metadata,
+                )
+                for session_id, end, status, prompts, _, metadata in found
+            }
         return given, found[0][4] or 0

@@ -55,6 +55,8 @@ class Inbox(Generic[T]):
         self._wanted = 0
         """Items in the queue that are worth waking up for. 0: nobody sleeps."""
         self._enough = threading.Event()
+        self._idle_since: float | None = None
+        """When whoever takes the groups began to wait for the next one. None: it has one."""
 
     def put(self, item: T, done: Done) -> None:
         """Raises `StoreUnavailable` when it is full or closed."""
@@ -88,12 +90,14 @@ class Inbox(Generic[T]):
 
     def next_group(self, idle_s: float | None = None) -> tuple[list[tuple[T, Done]], bool]:
         """Waits for items, at most so many seconds for the first (None: as long as it takes); whether none will follow."""
-        idle_since = time.monotonic()
+        if self._idle_since is None:
+            self._idle_since = time.monotonic()
         try:
             entry = self._queue.get(timeout=idle_s)
         except queue.Empty:
             return [], False
-        if entry is not None and time.monotonic() - idle_since < _LULL_S:
+        idle, self._idle_since = time.monotonic() - self._idle_since, None
+        if entry is not None and idle < _LULL_S:
             self._let_grow(max(self._sizes))
         group, ended = self._take(entry)
         self._sizes.append(sum(not self._can_wait(item) for item, _ in group))

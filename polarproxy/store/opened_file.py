@@ -19,11 +19,13 @@ Identity: TypeAlias = tuple[int, int]
 
 
 def look(path: Path) -> Identity | None:
-    """Which file has the name now. None: there is none."""
+    """Which file has the name now. None: there is none. Raises `StoreUnavailable` when that cannot be told."""
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be looked at: {error.strerror}") from error
     return status.st_dev, status.st_ino
 
 

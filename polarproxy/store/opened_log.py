@@ -77,8 +77,7 @@ class OpenedLog:
         assert held is not None
         self._lost = True
         try:
-            # From here on nothing that was acknowledged is lost, whoever has the database open.
-            held.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # All of it or nothing: a checkpoint beside somebody who reads leaves pages out, which the log would still have.
             _begin_another(held, let_go)
         except sqlite3.Error as error:
             raise StoreUnavailable(
@@ -91,7 +90,7 @@ class OpenedLog:
         """Saves what the log holds, if it is not in place, and lets go of it."""
         if self._held is None:
             return
-        # What others hold up is saved by whichever connection closes last.
+        # What others hold up is saved by whichever connection closes last, this one or another.
         with suppress(StoreUnavailable):
             if not self._unchanged:
                 self.save(let_go)
@@ -112,19 +111,23 @@ class OpenedLog:
         held = sqlite3.connect(self.database, _BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             held.execute(_OPEN).fetchall()
-        except sqlite3.Error as error:
+            self._known = self._look()
+        except (sqlite3.Error, StoreUnavailable) as error:
             held.close()
             raise StoreUnavailable(f"{self.database} cannot be read: {error}") from error
-        self._held, self._known = held, self._look()
+        self._held = held
 
     def _admit(self, connection: Any, _record: object) -> None:
         if self._held is None:
             return
         with suppress(sqlite3.Error):
             connection.execute(_OPEN).fetchall()
-        if not self._unchanged:
+        try:
+            if not self._unchanged:
+                raise StoreUnavailable(f"{self._said()}; it is saved within a second")
+        except StoreUnavailable:
             connection.close()
-            raise StoreUnavailable(f"{self._said()}; it is saved within a second")
+            raise
 
     def _take_back(self, _connection: object, record: Any) -> None:
         """Who used one that has the old log leaves it to nobody else."""

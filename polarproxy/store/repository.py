@@ -143,9 +143,9 @@ class Repository:
             last = connection.execute(
                 select(func.max(calls.c.ordinal)).where(calls.c.session_id == session_id)
             ).scalar_one()
-        prompts = None if found.prompts is None else PromptMode(found.prompts)
-        terms = terms_of(session_id, prompts, found.metadata)
-        return SessionState(SessionStatus(found.status), 0 if last is None else last + 1, terms)
+            prompts = None if found.prompts is None else PromptMode(found.prompts)
+            terms = terms_of(session_id, prompts, found.metadata)
+            return SessionState(SessionStatus(found.status), 0 if last is None else last + 1, terms)
 
     def latest_policy_version(self) -> int:
         """The latest policy version that was set or that a call ended under; 0 when there is none."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from polarproxy.errors import SessionClosed, StoreUnavailable
+from polarproxy.errors import SessionClosed, StoreDamaged, StoreUnavailable
 from polarproxy.model import SessionStatus
 from polarproxy.store.database import reason
 from polarproxy.store.heads import Given, Heads
@@ -215,7 +215,7 @@ class SharedArrivals:
         counts = Counter(one.session_id for one in asked if one.session_id is not None)
         try:
             given, version = await asyncio.to_thread(self._take, counts)
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, StoreDamaged) as error:
             self._refused = next(iter(counts), self._refused)
             for one in asked:
                 _tell(one, _unavailable(error))
@@ -231,8 +231,9 @@ class SharedArrivals:
                 places[one.session_id] += 1
 
 
-def _unavailable(error: SQLAlchemyError) -> StoreUnavailable:
-    return StoreUnavailable(f"the store cannot be read: {reason(error)}")
+def _unavailable(error: SQLAlchemyError | StoreDamaged) -> StoreUnavailable:
+    why = reason(error) if isinstance(error, SQLAlchemyError) else str(error)
+    return StoreUnavailable(f"the store cannot be read: {why}")
 
 
 def _keep(known: OrderedDict[str, _T], session_id: str, value: _T) -> None:

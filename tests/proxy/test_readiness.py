@@ -119,7 +119,7 @@ async def test_a_full_queue_is_not_ready(start: Starter, monkeypatch: pytest.Mon
     one = await start(HELLO, queue_size=2)
     monkeypatch.setattr("polarproxy.store.inbox.Inbox.full", property(lambda _: True))
     assert (await one.ask()).status == 503
-    assert "the store cannot commit: 2 calls are waiting to be stored" in await problems(one)
+    assert "the store cannot commit: too much waits to be stored: 2 calls" in await problems(one)
     monkeypatch.undo()
     await ready(one)
 

@@ -126,7 +126,7 @@ async def test_a_queue_that_fills_up_meanwhile_refuses_the_end(
     start: Starter, monkeypatch: pytest.MonkeyPatch, body: dict[str, object]
 ) -> None:
     def refuse(self: Inbox[Item], item: Item, done: Done) -> None:
-        raise StoreUnavailable("1 calls are waiting to be stored")
+        raise StoreUnavailable("too much waits to be stored: 1 call")
 
     rig = await start(always(REPLY))
     monkeypatch.setattr(Inbox, "put", refuse)
@@ -138,7 +138,7 @@ async def test_a_queue_that_fills_up_meanwhile_refuses_the_end(
 
 async def test_an_abort_that_cannot_be_stored_is_counted(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Inbox[Item], item: Item, done: Done) -> None:
-        raise StoreUnavailable("1 calls are waiting to be stored")
+        raise StoreUnavailable("too much waits to be stored: 1 call")
 
     rig = await start(always(REPLY, faults=Faults(hold_after=2)))
     monkeypatch.setattr(Inbox, "put", refuse)

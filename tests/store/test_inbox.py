@@ -55,6 +55,18 @@ def test_what_comes_alone_waits_for_nobody() -> None:
     assert take(box) == (["b"], False)
 
 
+def test_what_comes_after_a_lull_waits_for_nobody_however_often_the_waiting_was_broken_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "_LULL_S", 0.05)
+    box = filled("a", "b", "c")
+    take(box)
+    for _ in range(3):
+        assert box.next_group(0.02) == ([], False)
+    put(box, "d")
+    assert in_a_thread(box).result(SECONDS) == (["d"], False)
+
+
 def test_a_group_grows_until_it_is_as_large_as_the_one_before() -> None:
     box = filled("a", "b", "c")
     assert take(box) == (["a", "b", "c"], False)

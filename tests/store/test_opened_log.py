@@ -97,10 +97,17 @@ def soon_true(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def left_by_a_kill(file: Path, folder: Path, *, log_too: bool = True) -> list[str]:
+def sound_without_its_log(file: Path, folder: Path) -> None:
+    """Nothing is in the file that needs what the log holds."""
+    folder.mkdir()
+    with closing(sqlite3.connect(shutil.copy(file, folder))) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def left_by_a_kill(file: Path, folder: Path) -> list[str]:
     """The calls that would be found: of what has a name now, read as if nobody had it open."""
     folder.mkdir()
-    for name in (file, log(file)) if log_too else (file,):
+    for name in (file, log(file)):
         if name.exists():
             shutil.copy(name, folder)
     engine = open_database(f"sqlite:///{folder / file.name}")
@@ -189,8 +196,7 @@ def test_while_others_have_the_old_one_nothing_more_is_taken(
             ):
                 write(writer, 1)
         assert writer.trouble is not None
-        # What was refused first was committed with what was acknowledged; given again, it is stored once.
-        assert left_by_a_kill(file, tmp_path / "a", log_too=False) == ["c0", "c1"]
+        sound_without_its_log(file, tmp_path / "a")
     write(writer, 1)
     assert writer.trouble is None
     assert left_by_a_kill(file, tmp_path / "b") == ["c0", "c1"]
@@ -224,8 +230,26 @@ def test_a_reader_of_the_same_process_holds_it_up_as_long_as_it_reads(
         with pytest.raises(StoreUnavailable):
             write(writer, 1)
         assert reading.execute(text("SELECT count(*) FROM calls")).scalar_one() == 1
+        sound_without_its_log(file, tmp_path / "b")
     write(writer, 1)
     assert left_by_a_kill(file, tmp_path / "a") == ["c0", "c1"]
+
+
+def test_beside_a_reader_of_the_past_the_file_is_not_torn(
+    engine: Engine, writer: Writer, file: Path, tmp_path: Path
+) -> None:
+    """What a checkpoint could bring in then is not all that the file needs."""
+    write(writer, *range(60))
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM calls").fetchall()
+        write(writer, 60, 61)
+        log(file).unlink()
+        with pytest.raises(StoreUnavailable):
+            write(writer, 62)
+        sound_without_its_log(file, tmp_path / "a")
+    write(writer, 62)
+    assert left_by_a_kill(file, tmp_path / "b") == [f"c{number}" for number in range(63)]
 
 
 def test_nobody_opens_another_log_meanwhile(writer: Writer, engine: Engine, repository: Repository, file: Path) -> None:
@@ -268,4 +292,25 @@ def test_a_file_that_is_gone_is_said_soon(idle: None, engine: Engine, file: Path
     aside.rename(file)
     write(writer, 1)
     assert writer.trouble is None
+    writer.close()
+
+
+def test_a_folder_that_is_gone_for_a_while_does_not_end_the_writer(idle: None, engine: Engine, file: Path) -> None:
+    """In its place lies a file, or a link to itself: other errors than that of a file that is gone."""
+    writer = Writer(engine)
+    write(writer, 0)
+    folder, aside = file.parent, file.parent.with_name(f"{file.parent.name}-aside")
+    for number in (1, 2):
+        folder.rename(aside)
+        if number == 1:
+            folder.touch()
+        else:
+            folder.symlink_to(folder)
+        soon_true(lambda: writer.trouble is not None)
+        with pytest.raises(StoreUnavailable):
+            write(writer, number)
+        folder.unlink()
+        aside.rename(folder)
+        write(writer, number)
+        assert writer.trouble is None
     writer.close()
