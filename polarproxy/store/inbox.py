@@ -64,7 +64,7 @@ class Inbox(Generic[T]):
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             if self.full:
-                raise StoreUnavailable(f"too much waits to be stored: {counted(self.size, 'call')}")
+                raise StoreUnavailable(self.refusal)
             self._queue.put((item, done))
             if 0 < self._wanted <= self._queue.qsize():
                 self._enough.set()
@@ -78,6 +78,11 @@ class Inbox(Generic[T]):
     def full(self) -> bool:
         """Whether another item would be refused."""
         return self._queue.qsize() >= self.size
+
+    @property
+    def refusal(self) -> str:
+        """What a new call is told when it is full."""
+        return f"too much waits to be stored: {counted(self.size, 'call')}"
 
     def close(self) -> bool:
         """Takes nothing more. What it holds is still given out. Whether it was open."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from polarproxy.errors import StoreConflict, StoreUnavailable, Unstorable
-from polarproxy.model.plurals import counted
 from polarproxy.store.database import for_writing, is_trouble, reason, was_rolled_back
 from polarproxy.store.inbox import Done, Inbox, settle, wait_for
 from polarproxy.store.items import Fact, NewCall
@@ -88,8 +87,7 @@ class Writer:
     @property
     def trouble(self) -> str | None:
         """Why nothing could be committed when that was tried last, or why nothing more is taken now. None: it could."""
-        full = f"too much waits to be stored: {counted(self._inbox.size, 'call')}"
-        return full if self._inbox.full else self._trouble
+        return self._inbox.refusal if self._inbox.full else self._trouble
 
     async def look(self, patience: float) -> str | None:
         """As `trouble`. When there is any, it is tried first whether it is over, for which so many seconds are waited."""
