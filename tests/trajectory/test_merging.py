@@ -75,6 +75,15 @@ def test_a_reply_that_was_cut_gets_its_end_from_the_next_prompt() -> None:
     assert tokens(stitched(KEPT[0], cut, last)) == [[1, 2, END, 3, 4, END, 5, 6, END]]
 
 
+def test_a_reply_joins_no_row_of_another_conversation_however_long_that_is() -> None:
+    calls = [
+        turn(0, [1], Said([2, END])),
+        turn(1, [5, 5, 5], Said([6, END])),
+        turn(2, [1, 2, END, 3, 3, END], Said([4, END])),
+    ]
+    assert tokens(stitched(*calls)) == [[1, 2, END, 3, 3, END, 4, END], [5, 5, 5, 6, END]]
+
+
 def test_where_no_end_of_turn_is_found_a_new_row_begins_and_nothing_is_lost() -> None:
     calls = [turn(0, [1], Said([2, END])), turn(1, [1, 7, 3], Said([4, END])), turn(2, [1, 7, 3, 4, END, 5], Said([6]))]
     trajectory = stitched(*calls)
